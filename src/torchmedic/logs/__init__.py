@@ -1,0 +1,1 @@
+"""Log text as facts: tracebacks and fatal-error dumps. Knows no failure."""

@@ -1,0 +1,1 @@
+"""One package per family, one module per failure kind. `registry.py` walks them."""

@@ -1,0 +1,1 @@
+"""Source files as facts: what encloses a line. Knows no failure."""
