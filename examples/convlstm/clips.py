@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-CLASSES = ("normal", "half speed", "double speed", "shuffled")
+CLASSES = ("slow", "fast", "shuffled")
 SUFFIXES = {".mp4", ".mkv", ".mov", ".avi", ".webm"}
 TRAIN_SHARE = 0.7  # of each file's frames, from its beginning; the rest is for validation
 
@@ -60,16 +60,16 @@ def decode(path: str, size: int) -> np.ndarray:
 def played(start: int, frames: int, label: int) -> list[int]:
     """Frame numbers of a window. All classes stay within start ... start + 2 * frames - 2."""
     name = CLASSES[label]
-    if name == "double speed":
+    if name == "fast":
         return list(range(start, start + 2 * frames - 1, 2))
     # the middle of the same span: the classes then differ in motion, not in scenery
+    if name == "slow":
+        first = start + frames - frames // 8
+        return [first + i // 4 for i in range(frames)]
     first = start + frames // 2
-    if name == "half speed":
-        return [first + (frames + i) // 2 - frames // 4 for i in range(frames)]
-    if name == "shuffled":
-        order = torch.randperm(frames, generator=torch.Generator().manual_seed(start))
-        return [first + i for i in order.tolist()]
-    return list(range(first, first + frames))
+    # the same window is always shuffled in the same way, in every epoch and every process
+    order = torch.randperm(frames, generator=torch.Generator().manual_seed(start))
+    return [first + i for i in order.tolist()]
 
 
 class ClipWindows(Dataset[tuple[Tensor, int]]):
@@ -87,12 +87,12 @@ class ClipWindows(Dataset[tuple[Tensor, int]]):
             raise SystemExit(f"no window of {2 * frames - 1} frames for {split} in {folder}")
 
     def cut(self, path: str) -> list[Window]:
-        """Windows of one file: closely spaced and also mirrored for training."""
+        """Windows of one file, for training also mirrored left to right."""
         total = count_frames(path)
         border = int(total * TRAIN_SHARE)
         train = self.split == "train"
         begin, end = (0, border) if train else (border, total)
-        starts = range(begin, end - (2 * self.frames - 1) + 1, 2)
+        starts = range(begin, end - (2 * self.frames - 1) + 1, 4 if train else 2)
         return [
             Window(path, start, label, mirrored)
             for start in starts
@@ -107,5 +107,6 @@ class ClipWindows(Dataset[tuple[Tensor, int]]):
         path, start, label, mirrored = self.windows[index]
         numbers = played(start, self.frames, label)
         pixels = torch.from_numpy(decode(path, self.size)[numbers])  # (time, height, width, 3)
-        clip = pixels.permute(3, 0, 1, 2).float().div(255).sub(0.5).div(0.25)
+        clip = pixels.permute(3, 0, 1, 2).float() / 255
+        clip = (clip - clip.mean(dim=1, keepdim=True)) / 0.1  # the scenery says nothing of speed
         return (clip.flip(3) if mirrored else clip), label

@@ -74,6 +74,12 @@ def validation_loader(dataset: ClipWindows, args: argparse.Namespace) -> DataLoa
     )
 
 
+def set_learning_rate(optimizer: Optimizer, rate: float) -> None:
+    """A rate that follows from the epoch alone needs no scheduler state to resume."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+
+
 def train_step(model: nn.Module, clips: Tensor, labels: Tensor, optimizer: Optimizer) -> float:
     """One update from clips (batch, 3, time, height, width), labels (batch,); returns the loss."""
     optimizer.zero_grad()
@@ -147,6 +153,7 @@ def main(
     args.out.mkdir(parents=True, exist_ok=True)
     for epoch in range(done + 1, args.epochs + 1):
         train.sampler.generator.manual_seed(args.seed + epoch)
+        set_learning_rate(optimizer, args.lr * (1 - (epoch - 1) / args.epochs))
         loss = train_one_epoch(model, train, optimizer, device)
         right, total = evaluate(model, validation, device)
         save_checkpoint(args.out / "checkpoint.pt", model, optimizer, epoch)
