@@ -1,0 +1,42 @@
+"""Starts torchmedic's observer in this interpreter, then the sitecustomize that it shadows.
+
+The only file of its folder: whatever lies beside it would be importable by the user's program.
+"""
+
+import os
+import sys
+
+
+def _leave_the_path():
+    here = os.path.dirname(os.path.abspath(__file__))
+    for position, entry in enumerate(sys.path):
+        if entry == here:
+            del sys.path[position]
+            break
+
+
+def _observe():
+    boot = os.environ.get("TORCHMEDIC_BOOT")
+    if boot:
+        try:
+            with open(boot) as source:
+                code = source.read()
+            exec(compile(code, boot, "exec"), {"__name__": "_torchmedic_boot", "__file__": boot})
+        except Exception:
+            pass  # Our failure is ours: the program starts without an observer.
+
+
+def _start_the_shadowed_one():
+    ours = sys.modules.pop("sitecustomize", None)
+    try:
+        import sitecustomize  # noqa: F401
+    except ImportError as error:
+        if getattr(error, "name", None) != "sitecustomize":
+            raise
+        if ours is not None:
+            sys.modules["sitecustomize"] = ours
+
+
+_leave_the_path()
+_observe()
+_start_the_shadowed_one()

@@ -1,0 +1,41 @@
+"""The layout of a process's ring file, for the one who writes it and the one who reads it.
+
+    64 slots of 8 bytes, unsigned, little endian (every machine torch runs on is)
+    two areas of text: the main thread's last sampled stack, written in turn
+"""
+
+MAGIC = 0x31304D54  # "TM01"
+
+(
+    MAGIC_SLOT,
+    PID,
+    PHASE,
+    BATCH,
+    LOADER,
+    EPOCH,
+    STEPS,
+    CALLS,
+    BACKWARDS,
+    MODULE,
+    SCHEDULES,
+    FETCHES,
+    INDEX,
+    OVERHEAD_NS,
+    STACK_SEQUENCE,
+    STACK_TIME_NS,
+    SAMPLES,
+    EVENTS,
+    ENDED,
+    DUMP_SIGNAL,
+) = range(20)
+
+SLOTS = 64
+AREA_START = SLOTS * 8
+AREA_SIZE = 8192
+SIZE = AREA_START + 2 * AREA_SIZE
+
+PHASES = ("setup", "data", "forward", "backward", "step", "other")
+SETUP, DATA, FORWARD, BACKWARD, STEP, OTHER = range(6)
+
+# Any of these moving is progress.
+PROGRESS = (BATCH, EPOCH, STEPS, CALLS, BACKWARDS, FETCHES, SCHEDULES)

@@ -1,0 +1,90 @@
+"""Reads the ring and the spool of one observed process, also while it is alive."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torchmedic.observed import Frame
+from torchmedic.probes import layout
+
+_SLOTS = struct.Struct(f"<{layout.SLOTS}Q")
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """A ring's slots at one moment, and the last sampled stack."""
+
+    slots: tuple[int, ...]
+    stack: tuple[tuple[str, int, str], ...]
+    """(file, line, function), outermost first."""
+
+    @property
+    def progress(self) -> tuple[int, ...]:
+        return tuple(self.slots[slot] for slot in layout.PROGRESS)
+
+    @property
+    def phase(self) -> str:
+        number = self.slots[layout.PHASE]
+        return layout.PHASES[number] if number < len(layout.PHASES) else "other"
+
+
+def read_ring(path: Path) -> Ring | None:
+    """None when the file is not a ring (yet)."""
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return None
+    if len(data) < layout.SIZE:
+        return None
+    slots = _SLOTS.unpack_from(data)
+    if slots[layout.MAGIC_SLOT] != layout.MAGIC:
+        return None
+    return Ring(slots, _stack(data, slots[layout.STACK_SEQUENCE]))
+
+
+def _stack(data: bytes, sequence: int) -> tuple[tuple[str, int, str], ...]:
+    if not sequence:
+        return ()
+    start = layout.AREA_START + (sequence & 1) * layout.AREA_SIZE
+    text = data[start : start + layout.AREA_SIZE].split(b"\0", 1)[0].decode("utf-8", "replace")
+    entries = []
+    for line in text.split("\n"):
+        parts = line.split("\x1f")
+        if len(parts) == 3 and parts[1].isdigit():
+            entries.append((parts[0], int(parts[1]), parts[2]))
+    entries.reverse()
+    return tuple(entries)
+
+
+def read_events(path: Path) -> Iterator[dict[str, Any]]:
+    """Events in order; a line that a death cut short is skipped."""
+    try:
+        with open(path, "rb") as spool:
+            for line in spool:
+                try:
+                    event = json.loads(line)
+                except ValueError:
+                    continue
+                if isinstance(event, dict) and "kind" in event:
+                    yield event
+    except OSError:
+        return
+
+
+def is_user_file(file: str, library: tuple[str, ...] = ()) -> bool:
+    """False for installed packages, the standard library, frozen modules and the observer."""
+    if file.startswith("<frozen") or "/torchmedic/probes/" in file:
+        return False
+    if "site-packages" in file or "dist-packages" in file:
+        return False
+    return not any(file.startswith(folder + "/") for folder in library)
+
+
+def frame(entry: tuple[str, int, str], library: tuple[str, ...] = ()) -> Frame:
+    file, line, function = entry
+    return Frame(file, line, function, user=is_user_file(file, library))

@@ -1,0 +1,107 @@
+"""One supervised run from its start to its evidence on disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torchmedic.supervise.child import Child
+from torchmedic.supervise.environment import child_environment
+from torchmedic.supervise.follow import Follower, StallSeen
+from torchmedic.supervise.memory import family
+
+GRACE = 5.0  # seconds between SIGINT, SIGTERM and SIGKILL when a hung run is to be stopped
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """hang_after: seconds, or None to adapt to the run's own pace."""
+
+    hang_after: float | None = None
+    hang_stop: bool = False
+
+
+def supervise(command: Sequence[str], folder: Path, options: Options,
+              say: Callable[[str], None]) -> int:
+    """Run the command, leave everything known in `folder`, return its wait status.
+
+    Raises NotStarted when the command can't be run.
+    """
+    spool = folder / "spool"
+    spool.mkdir(parents=True, exist_ok=True)
+    began, began_at = time.monotonic(), time.time()
+    child = Child(command, child_environment(os.environ, spool))
+    stopper = _Stopper(child, options, say)
+    follower = Follower(child.pid, spool, options.hang_after, stopper.on_hang)
+
+    def tick() -> None:
+        follower.tick()
+        stopper.tick()
+
+    try:
+        status = child.wait(tick, 0.25)
+    finally:
+        child.close()
+    facts = {
+        "command": list(command), "pid": child.pid, "status": status, "started": began_at,
+        "duration_s": time.monotonic() - began, "forwarded": child.forwarded,
+        "statuses": {str(pid): code for pid, code in child.statuses.items()},
+        "memory": _memory(follower), "stall": _stall(follower.stall),
+        "terminal": child.terminal_output,
+        "left_behind": [process.pid for process in family(os.getpid())[1:]],
+    }
+    (folder / "output.txt").write_text(child.tail.text, encoding="utf-8", errors="replace")
+    (folder / "facts.json").write_text(json.dumps(facts), encoding="utf-8")
+    return status
+
+
+class _Stopper:
+    """Says that the run hangs and, if asked to, ends it: politely first."""
+
+    def __init__(self, child: Child, options: Options, say: Callable[[str], None]) -> None:
+        self._child = child
+        self._options = options
+        self._say = say
+        self._plan: list[tuple[float, int]] = []
+
+    def on_hang(self, stall: StallSeen) -> None:
+        usual = f" (a step usually takes {stall.usual_step:.2g} s)" if stall.usual_step else ""
+        self._say(f"no progress for {stall.after:.0f} s{usual}; the stacks are saved"
+                  + ("; stopping the run" if self._options.hang_stop else
+                     "; the run goes on, Ctrl-C ends it and shows the report"))
+        if self._options.hang_stop:
+            stall.stopped = True
+            now = time.monotonic()
+            self._plan = [(now, signal.SIGINT), (now + GRACE, signal.SIGTERM),
+                          (now + 2 * GRACE, signal.SIGKILL)]
+
+    def tick(self) -> None:
+        while self._plan and time.monotonic() >= self._plan[0][0]:
+            self._child.signal(self._plan.pop(0)[1])
+
+
+def _memory(follower: Follower) -> dict[str, Any]:
+    summary = follower.memory.summary()
+    return {
+        "limit": summary.limit, "limit_source": summary.limit_source, "peak": summary.peak,
+        "available_low": summary.available_low, "oom_kills": summary.oom_kills,
+        "killed": list(summary.killed), "trend": [list(point) for point in summary.trend],
+        "largest_pid": summary.largest_pid,
+        "peaks": {str(pid): peak for pid, peak in follower.memory.peaks.items()},
+    }
+
+
+def _stall(stall: StallSeen | None) -> dict[str, Any] | None:
+    if stall is None:
+        return None
+    return {
+        "after_s": stall.after, "usual_step_s": stall.usual_step, "cpu_share": stall.cpu,
+        "stopped": stall.stopped, "resumed": stall.resumed, "pids": list(stall.pids),
+        "dump_marks": stall.dump_marks,
+    }
