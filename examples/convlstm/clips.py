@@ -103,10 +103,14 @@ class ClipWindows(Dataset[tuple[Tensor, int]]):
     def __len__(self) -> int:
         return len(self.windows)
 
+    def to_clip(self, pixels: Tensor) -> Tensor:
+        """uint8 (frames, height, width, 3) -> float (3, frames, height, width) around zero."""
+        clip = pixels.permute(3, 0, 1, 2).float() / 255
+        # the scenery says nothing of how the clip is played, and is most of what is in a frame
+        return (clip - clip.mean(dim=1, keepdim=True)) / 0.1
+
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         path, start, label, mirrored = self.windows[index]
-        numbers = played(start, self.frames, label)
-        pixels = torch.from_numpy(decode(path, self.size)[numbers])  # (time, height, width, 3)
-        clip = pixels.permute(3, 0, 1, 2).float() / 255
-        clip = (clip - clip.mean(dim=1, keepdim=True)) / 0.1  # the scenery says nothing of speed
+        pixels = decode(path, self.size)[played(start, self.frames, label)]
+        clip = self.to_clip(torch.from_numpy(pixels))
         return (clip.flip(3) if mirrored else clip), label

@@ -1,23 +1,23 @@
-"""Fault: time and channels are exchanged by view, which renames axes without moving any value."""
+"""Fault: the clips' time and channels are exchanged by view, which moves no value."""
 
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from model import ConvLSTM  # noqa: E402
-from torch import Tensor  # noqa: E402
-from train import main  # noqa: E402
+from clips import ClipWindows
+from torch import Tensor
+from train import main
 
 
-class ViewConvLSTM(ConvLSTM):
-    """Trains without an error: the shape is right, but each 'time step' mixes all times."""
+class ViewedClips(ClipWindows):
+    """Trains without an error: the shape is right, but each 'channel' is a third of all frames."""
 
-    def to_sequence(self, maps: Tensor) -> Tensor:
-        """(batch, channels, time, height, width) -> (batch, time, channels), wrongly."""
-        batch, channels, time, _, _ = maps.shape
-        return maps.mean(dim=(3, 4)).view(batch, time, channels)
+    def to_clip(self, pixels: Tensor) -> Tensor:
+        """uint8 (frames, height, width, 3) -> float (3, frames, height, width), wrongly."""
+        frames, height, width, channels = pixels.shape
+        return super().to_clip(pixels.view(channels, frames, height, width).permute(1, 2, 3, 0))
 
 
 if __name__ == "__main__":
-    main(model_class=ViewConvLSTM)
+    main(dataset_class=ViewedClips)
