@@ -1,0 +1,71 @@
+"""Where an exception's message begins and ends in a log."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from torchmedic.logs.lines import FRAME_START, HEADER, PROGRESS, Line
+
+TYPE = r"(?P<type>[A-Za-z_][\w.]*(?:\([\w.]+\))?)"
+EXCEPTION = re.compile(rf"{TYPE}(?::(?: (?P<message>.*)|\s*)|\s*)$")
+"""The line after the frames."""
+HEADLESS = re.compile(r"(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): \S")
+"""A line that is an exception even without a traceback above it."""
+
+_OUTSIDE = re.compile(
+    r"""During\ handling\ of|The\ above\ exception|Exception\ (?:ignored|in\ thread)|"{3}
+    |Original\ Traceback|--\ Process\ \d+\ terminated|Process\ \w+-\d+:|Fatal\ Python\ error
+    |\d{4}[-/]\d\d[-/]\d\d|\[?\d\d:\d\d:\d\d|[EWIF]\d{4}\ \d
+    |\W?(?:ERROR|WARNING|WARN|INFO|DEBUG|CRITICAL)\b|srun:|slurmstepd:|wandb:|make:|bash:
+    |terminate\ called|Segmentation\ fault|Killed|Aborted|Bus\ error|Terminated
+    |(?:\([\w.-]+\)\ )?[\w.@~:/-]*[$#>]\ |PS\ \w:\\|[Ee]poch\W|={5,}|-{5,}|\*{5,}
+    |[^\s:]+:\d+:\ \w*Warning:|\#{3,}
+    """,
+    re.VERBOSE,
+)
+LONGEST = 60
+"""Lines of a message; a state dict's list of keys is one long line."""
+LONGEST_FLUSH = 12
+"""Lines at column 0: after that it is the program's ordinary output."""
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """An exception's last lines. end: index of the first line after them."""
+
+    type: str
+    message: str
+    end: int
+
+
+def message_at(lines: list[Line], index: int) -> Raised | None:
+    """The exception whose first line is at `index`."""
+    match = EXCEPTION.match(lines[index].text)
+    if match is None:
+        return None
+    told = [match["message"] or ""]
+    end, flush = index + 1, 0
+    while end < len(lines) and len(told) < LONGEST and flush <= LONGEST_FLUSH:
+        text = lines[end].text
+        if _ends(text) or (not text.strip() and not _goes_on(lines, end)):
+            break
+        flush += bool(text.strip()) and not text.startswith((" ", "\t"))
+        told.append(text.rstrip())
+        end += 1
+    return Raised(match["type"], "\n".join(told).strip(), end)
+
+
+def _ends(text: str) -> bool:
+    return bool(
+        HEADER in text or text.startswith(FRAME_START) or _OUTSIDE.match(text)
+        or HEADLESS.match(text) or PROGRESS.search(text)
+    )
+
+
+def _goes_on(lines: list[Line], blank: int) -> bool:
+    """After a blank line only indented text, or a child's traceback, still is the message."""
+    following = next((line.text for line in lines[blank + 1:blank + 4] if line.text.strip()), "")
+    if following.startswith(FRAME_START):
+        return False
+    return following.startswith(("    ", "\t", "-- Process "))
