@@ -1,0 +1,92 @@
+"""Which failures of a run or a log the rules see, and what each of them is about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from torchmedic.logs.tracebacks import unwrapped
+from torchmedic.observed import Failure, Log, Run
+
+ENDING = "ending"
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """A failure to show to the rules. about: the keys of what it is, and of what it led to.
+
+    earlier: another exception was raised from it or while it was handled.
+    """
+
+    failure: Failure
+    about: tuple[str, ...]
+    earlier: bool = False
+
+
+def of_run(run: Run) -> Iterator[Witness]:
+    """Recorded failures by time, then those that only the error stream tells."""
+    recorded = [*run.failures]
+    told = [f for f in run.output.failures if not _known(f, recorded)]
+    last = _that_ended(run, recorded, told)
+    again: dict[str, tuple[str, ...]] = {}
+    shown = []
+    for failure in sorted(recorded, key=lambda f: f.time) + told:
+        inner = unwrapped(failure)
+        twin = next((f for f in recorded if inner is not failure and _same(f, inner)), None)
+        about = (f"failure:{failure.key}", *((ENDING,) if failure is last else ()))
+        if twin is not None:  # a worker's exception, raised again in the parent
+            again[twin.key] = (*again.get(twin.key, ()), *about)
+        else:
+            shown.append((inner, about))
+    for failure, about in shown:
+        yield from _with_earlier(failure, (*about, *again.get(failure.key, ())))
+
+
+def of_log(log: Log) -> Iterator[Witness]:
+    """The failures in the order of the text; the last one that nobody ignored ended it."""
+    lasting = [f for f in log.failures if not f.swallowed]
+    for failure in log.failures:
+        ended = bool(lasting) and failure is lasting[-1]
+        about = (f"failure:{failure.key}", *((ENDING,) if ended else ()))
+        yield from _with_earlier(unwrapped(failure), about)
+
+
+def _with_earlier(failure: Failure, about: tuple[str, ...]) -> Iterator[Witness]:
+    yield Witness(failure, about)
+    seen = {id(failure)}
+    while failure.during is not None and id(failure.during) not in seen:
+        failure = failure.during
+        seen.add(id(failure))
+        yield Witness(unwrapped(failure), (f"failure:{failure.key}", *about), earlier=True)
+
+
+def _that_ended(run: Run, recorded: list[Failure], told: list[Failure]) -> Failure | None:
+    if run.ending.code == 0:
+        return None
+    main = run.main.failures if run.main else ()
+    for group in (main, sorted(recorded, key=lambda f: f.time)):
+        for failure in group:
+            if failure.how == "uncaught" and not failure.swallowed:
+                return failure
+    lasting = [f for f in told if not f.swallowed]
+    return lasting[-1] if lasting else None
+
+
+def _known(told: Failure, recorded: list[Failure]) -> bool:
+    inner = unwrapped(told)
+    for failure in recorded:
+        now: Failure | None = failure
+        while now is not None:
+            if _same(unwrapped(now), inner):
+                return True
+            now = now.during
+    return False
+
+
+def _same(one: Failure, other: Failure) -> bool:
+    return one.short_type == other.short_type and _last_line(one) == _last_line(other)
+
+
+def _last_line(failure: Failure) -> str:
+    lines = failure.message.strip().splitlines()
+    return lines[-1].strip() if lines else ""
