@@ -1,0 +1,112 @@
+"""Finds rules by walking packages: a rule exists because its file does."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from types import ModuleType
+
+from torchmedic.model import Example, Rule
+
+HOME = "torchmedic.rules"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Entry:
+    """A rule, its family and the module that holds it."""
+
+    rule: Rule
+    family: str
+    module: ModuleType
+
+    @property
+    def file_name(self) -> str:
+        """Name of the rule's module, without its package."""
+        return self.module.__name__.rpartition(".")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """What was found. `broken` says which modules could not be imported, and why."""
+
+    entries: tuple[Entry, ...]
+    broken: tuple[str, ...] = ()
+    by_name: dict[str, Entry] = field(default_factory=dict)
+
+
+@lru_cache
+def catalogue(*more: str) -> Catalogue:
+    """Our rules and those of further packages, given by name or by folder."""
+    entries: list[Entry] = []
+    broken: list[str] = []
+    for package in _packages(HOME, *more):
+        for family, name in _modules(package):
+            try:
+                module = importlib.import_module(name)
+            except Exception as error:  # one bad rule file must not silence the others
+                broken.append(f"{name}: {type(error).__name__}: {error}")
+                continue
+            if isinstance(rule := getattr(module, "RULE", None), Rule):
+                entries.append(Entry(rule, family, module))
+    entries.sort(key=lambda entry: (entry.family, entry.rule.name))
+    by_name = {entry.rule.name: entry for entry in entries}
+    return Catalogue(tuple(entries), tuple(broken), by_name)
+
+
+def rules(*more: str) -> tuple[Rule, ...]:
+    """All rules, sorted by family and name."""
+    return tuple(entry.rule for entry in catalogue(*more).entries)
+
+
+def find(name: str, *more: str) -> Entry | None:
+    """The entry of the rule with this name."""
+    return catalogue(*more).by_name.get(name)
+
+
+def family(rule: Rule, *more: str) -> str:
+    """The folder a rule lives in, such as `memory`."""
+    entry = find(rule.name, *more)
+    if entry is None:
+        raise LookupError(f"no rule is named {rule.name!r}")
+    return entry.family
+
+
+def cases(*more: str) -> Iterator[tuple[str, Rule, Example]]:
+    """Every example of every rule with a readable identity: each is a test."""
+    for rule in rules(*more):
+        for number, example in enumerate(rule.examples, 1):
+            verb = "fires" if example.fires else "quiet"
+            title = example.title.replace(" ", "-") or str(number)
+            yield f"{rule.name}-{verb}-{title}", rule, example
+
+
+def _packages(*places: str) -> Iterator[ModuleType]:
+    for place in places:
+        yield _folder(Path(place)) if Path(place).is_dir() else importlib.import_module(place)
+
+
+def _folder(path: Path) -> ModuleType:
+    """A folder of families as a package, wherever it lies and whatever its name."""
+    name = "torchmedic_rules_" + path.resolve().as_posix().encode().hex()
+    if name not in sys.modules:
+        module = ModuleType(name)
+        module.__path__ = [str(path)]
+        sys.modules[name] = module
+    return sys.modules[name]
+
+
+def _modules(package: ModuleType) -> Iterator[tuple[str, str]]:
+    """(family, full module name) of each module in each family's folder."""
+    for found in pkgutil.iter_modules(package.__path__):
+        if not found.ispkg:
+            continue
+        for root in package.__path__:
+            folder = Path(root) / found.name
+            for inner in pkgutil.iter_modules([str(folder)]):
+                if not inner.name.startswith("_"):
+                    yield found.name, f"{package.__name__}.{found.name}.{inner.name}"
