@@ -7,6 +7,7 @@ own pair; a forked child starts a new one before anything else of ours runs in i
 
 from __future__ import annotations
 
+import _thread
 import mmap
 import os
 import sys
@@ -154,6 +155,7 @@ def process_facts():
         "cwd": _cwd(),
         "rank": int(rank) if rank and rank.isdigit() else None,
         "library": [os.path.dirname(os.__file__)],
+        "main_thread": _thread.get_ident(),
     }
 
 

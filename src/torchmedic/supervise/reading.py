@@ -1,0 +1,128 @@
+"""From a run's folder to `observed.Run`: everything the rules may ask about."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+from torchmedic.logs.tracebacks import read_log
+from torchmedic.observed import Ending, HostMemory, Process, Run, Stall
+from torchmedic.source.script import Script
+from torchmedic.supervise.spools import (
+    Role,
+    Spool,
+    process_of,
+    read_spools,
+    signals_of,
+    stacks_of,
+)
+
+
+def read_run(folder: Path) -> Run:
+    """The run whose evidence `supervise` left in `folder`."""
+    facts = json.loads((folder / "facts.json").read_text(encoding="utf-8"))
+    spools = [s for s in read_spools(folder / "spool") if not s.is_helper]
+    ending = _ending(facts)
+    output = (folder / "output.txt").read_text(encoding="utf-8")
+    return Run(
+        command=tuple(facts["command"]), ending=ending,
+        processes=_processes(spools, facts, ending), duration_s=facts["duration_s"],
+        memory=_memory(facts["memory"]), stall=_stall(facts["stall"], spools),
+        output=read_log(output), signals=tuple(s for p in spools for s in signals_of(p)),
+        script=Script.read,
+    )
+
+
+def _ending(facts: dict[str, Any]) -> Ending:
+    code = os.waitstatus_to_exitcode(facts["status"])
+    if code < 0:
+        return Ending(None, signal.Signals(-code).name, facts["forwarded"])
+    return Ending(code, None, facts["forwarded"])
+
+
+def _processes(spools: list[Spool], facts: dict[str, Any], ending: Ending) -> tuple[Process, ...]:
+    """The main process first, the others in the order of their start."""
+    codes = _exit_codes(spools, facts, ending)
+    peaks = facts["memory"].get("peaks", {})
+    roles = _roles(spools, facts["pid"])
+    built = [process_of(s, roles[s.name], codes.get(s.pid), peaks.get(str(s.pid)))
+             for s in spools]
+    main = _main(built)
+    return tuple(sorted(built, key=lambda p: p is not main))
+
+
+def _roles(spools: list[Spool], root: int) -> dict[str, Role]:
+    """What each process is for: the one that trains is the main one, unless there are ranks."""
+    roles: dict[str, Role] = {}
+    trainers = [s for s in spools if s.trains and not _is_child(s)]
+    ranks = [s for s in trainers if s.facts.get("rank") is not None]
+    for spool in spools:
+        if spool.first("worker"):
+            roles[spool.name] = "worker"
+        elif _is_child(spool):
+            roles[spool.name] = "child"
+        elif spool.facts.get("rank") is not None and len(ranks) > 1:
+            roles[spool.name] = "rank"
+        elif spool in trainers or spool.pid == root or not trainers:
+            roles[spool.name] = "main"
+        else:
+            roles[spool.name] = "launcher"
+    return roles
+
+
+def _is_child(spool: Spool) -> bool:
+    return spool.facts.get("via") == "fork" or spool.first("child") is not None
+
+
+def _main(processes: list[Process]) -> Process | None:
+    """Of several, the one that failed first; else the one that trains; else the first."""
+    own = [p for p in processes if p.role in ("main", "rank")] or processes
+    failed = [p for p in own if _failed(p)]
+    if failed:
+        return min(failed, key=lambda p: _when_failed(p))
+    return max(own, key=lambda p: (p.step, bool(p.iterations), -(p.rank or 0)), default=None)
+
+
+def _failed(process: Process) -> bool:
+    return bool(process.fatal or any(f.how == "uncaught" for f in process.failures)
+                or (process.exit_code or 0) != 0)
+
+
+def _when_failed(process: Process) -> float:
+    times = [f.time for f in process.failures if f.how == "uncaught"]
+    return min(times, default=float("inf"))
+
+
+def _exit_codes(spools: list[Spool], facts: dict[str, Any], ending: Ending) -> dict[int, int]:
+    """Whatever told a process's end: the kernel, its parent, itself."""
+    codes: dict[int, int] = {}
+    for spool in spools:
+        for event in spool.all("ended"):
+            if event.get("code") is not None:
+                codes[spool.pid] = int(event["code"])
+    for spool in spools:
+        for event in spool.all("worker-exit"):
+            codes[int(event["pid"])] = int(event["code"])
+    codes.update({int(pid): code for pid, code in facts["statuses"].items()})
+    codes[int(facts["pid"])] = os.waitstatus_to_exitcode(facts["status"])
+    return codes
+
+
+def _memory(data: dict[str, Any]) -> HostMemory:
+    return HostMemory(
+        data["limit"], data["limit_source"], data["peak"], data["available_low"],
+        data["oom_kills"], tuple(data["killed"]), tuple((t, r) for t, r in data["trend"]),
+        data["largest_pid"],
+    )
+
+
+def _stall(data: dict[str, Any] | None, spools: list[Spool]) -> Stall | None:
+    if data is None:
+        return None
+    marks = data["dump_marks"]
+    stacks = {s.pid: stacks_of(s, marks[s.fault.name]) for s in spools if s.fault.name in marks}
+    return Stall(data["after_s"], data["usual_step_s"], data["cpu_share"], stacks,
+                 data["stopped"], data["resumed"])

@@ -1,0 +1,102 @@
+"""The whole of `run`: supervise, read, diagnose, keep, show."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from torchmedic import diagnosis, redact, registry, report, store
+from torchmedic.model import Diagnosis, Finding
+from torchmedic.observed import Run
+from torchmedic.supervise.reading import read_run
+from torchmedic.supervise.session import Options, supervise
+
+
+def run_and_diagnose(command: list[str], args: argparse.Namespace) -> int:
+    """Returns the exit code of `torchmedic run`. Raises NotStarted."""
+    kept = store.new_run(command)
+    try:
+        status = supervise(command, kept.path, Options(args.hang_after, args.hang_stop), say)
+    except BaseException:
+        store.discard(kept)
+        raise
+    code = exit_code(status)
+    try:
+        diagnosed = diagnose(kept.path, code)
+        store.finish(kept, diagnosed)
+        show(diagnosed, args.output_format, args.output_file)
+    except Exception as error:
+        if os.environ.get("TORCHMEDIC_DEBUG"):
+            raise
+        # The program's own exit code is worth more than ours.
+        say(f"the run is over, but its report failed: {type(error).__name__}: {error}")
+        return code
+    return 1 if code == 0 and fails(diagnosed.findings, args.fail_on) else code
+
+
+def diagnose(folder: Path, code: int) -> Diagnosis:
+    """The diagnosis of a finished run from its folder."""
+    run = read_run(folder)
+    notes: list[str] = []
+    findings = diagnosis.diagnose_run(run, registry.rules(), notes)
+    notes.extend(blind_spots(run))
+    return diagnosis.conclude(
+        "run", findings, run.ending, process=process_facts(run, code),
+        notes=tuple(notes), retry=retry(run, findings), run_folder=str(folder),
+    )
+
+
+def process_facts(run: Run, code: int) -> dict[str, Any]:
+    overhead = max((p.overhead_s for p in run.processes), default=0.0)
+    main = run.main
+    facts: dict[str, Any] = {
+        "exit_code": run.ending.code, "signal": run.ending.signal, "status": code,
+        "duration_s": round(run.duration_s, 3), "overhead_s": round(overhead, 4),
+    }
+    if main is not None:
+        facts.update(pid=main.pid, steps=main.step,
+                     passes=sum(1 for i in main.iterations if i.exhausted),
+                     processes=len(run.processes))
+    return facts
+
+
+def blind_spots(run: Run) -> list[str]:
+    """What we could not see, said plainly."""
+    notes = [f"a probe was switched off ({error})"
+             for p in run.processes for error in p.probe_errors]
+    if not run.processes:
+        notes.append("no Python process of this run could be observed: it was started with -S, "
+                     "with an environment of its own, or it is not Python")
+    return notes
+
+
+def retry(run: Run, findings: tuple[Finding, ...]) -> str | None:
+    """The command to type after mending, with secrets masked."""
+    if not any(f.severity != "info" for f in findings):
+        return None
+    return "torchmedic run -- " + " ".join(redact.argument_list(list(run.command)))
+
+
+def exit_code(status: int) -> int:
+    """As a shell gives it: 128 + N for signal N."""
+    code = os.waitstatus_to_exitcode(status)
+    return 128 - code if code < 0 else code
+
+
+def fails(findings: tuple[Finding, ...], fail_on: str | None) -> bool:
+    levels = {"error": ("error",), "warning": ("error", "warning")}.get(fail_on or "", ())
+    return any(finding.severity in levels for finding in findings)
+
+
+def show(diagnosed: Diagnosis, output_format: str, file: Path | None) -> None:
+    if file is not None:
+        report.write_file(diagnosed, output_format, file)
+    else:
+        report.write(diagnosed, output_format, sys.stderr)
+
+
+def say(text: str) -> None:
+    print(f"torchmedic: {text}", file=sys.stderr, flush=True)
