@@ -1,0 +1,23 @@
+"""One line per finding, as compilers print them: `file:line: rule message`."""
+
+from __future__ import annotations
+
+from typing import TextIO
+
+from torchmedic.model import Diagnosis, Place
+from torchmedic.report.escape import one_line, write_encodable
+
+
+def render(diagnosis: Diagnosis, file: TextIO) -> None:
+    """Writes the findings in their order; an unexplained end is one line too."""
+    lines = [f"{_place(f.where)}: {f.rule} {f.message}" for f in diagnosis.findings]
+    if not lines and diagnosis.verdict.category == "unknown":
+        lines = [f"-: unknown {diagnosis.verdict.summary}"]
+    for line in lines:
+        write_encodable(one_line(line) + "\n", file)
+
+
+def _place(where: Place | None) -> str:
+    if where is None or where.file is None:
+        return "-"
+    return where.file if where.line is None else f"{where.file}:{where.line}"
