@@ -22,10 +22,11 @@ NARROWEST = 24
 class Page:
     """Collects lines; `deliver` writes them."""
 
-    def __init__(self, stream: TextIO, width: int | None = None) -> None:
+    def __init__(self, stream: TextIO, width: int | None = None,
+                 colour: bool | None = None) -> None:
         self.stream = stream
         self.width = max(NARROWEST, width or _width(stream))
-        colour = coloured(stream)
+        colour = coloured(stream) if colour is None else colour
         self._console = Console(
             file=io.StringIO(), width=self.width, highlight=False, markup=False, emoji=False,
             force_terminal=colour, no_color=not colour, legacy_windows=False,

@@ -18,9 +18,10 @@ COLOURS = {
 INDENT = 2
 
 
-def render(diagnosis: Diagnosis, file: TextIO, width: int | None = None) -> None:
-    """Writes the report; a clean run is one line."""
-    page = Page(file, width)
+def render(diagnosis: Diagnosis, file: TextIO, width: int | None = None,
+           colour: bool | None = None) -> None:
+    """Writes the report; a clean run is one line. The terminal decides what is None."""
+    page = Page(file, width, colour)
     folded = {index for finding in diagnosis.findings for index in finding.explains}
     tops = [f for index, f in enumerate(diagnosis.findings) if index not in folded]
     if diagnosis.verdict.category in ("none", "unknown"):
@@ -177,4 +178,6 @@ def _process(diagnosis: Diagnosis) -> str:
         facts.append(f"exit code {process['exit_code']}")
     if isinstance(process.get("duration_s"), (int, float)):
         facts.append(f"{process['duration_s']:.1f} s")
+    if process.get("step"):
+        facts.append(f"{process['step']} optimizer steps")
     return ", ".join(facts) or diagnosis.command
