@@ -1,0 +1,27 @@
+"""Fixes and evidence that several rules share."""
+
+from __future__ import annotations
+
+from torchmedic.model import Evidence, Fix
+from torchmedic.observed import Failure
+from torchmedic.shapes import tensors_in
+
+DROP_LAST = "leave out the last, smaller batch: `DataLoader(…, drop_last=True)`"
+
+
+def raised(failure: Failure) -> Evidence:
+    """The exception itself, first line."""
+    lines = failure.message.strip().splitlines()
+    text = f"{failure.short_type}: {lines[0]}" if lines else failure.short_type
+    where = f"log:{failure.line_number}" if failure.line_number else "exception"
+    return Evidence(text[:300], where)
+
+
+def held(failure: Failure) -> tuple[Evidence, ...]:
+    """Shapes of the tensors in the user's frame, where they are known."""
+    text = tensors_in(failure.user_frame)
+    return (Evidence(f"on this line: {text}", "frame"),) if text else ()
+
+
+def drop_last(detail: str = "") -> Fix:
+    return Fix(DROP_LAST, detail, "unsafe")
