@@ -7,6 +7,7 @@ knows a failure kind.
 from __future__ import annotations
 
 import math
+import signal
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
@@ -113,6 +114,8 @@ class Failure:
     """Optimizer steps between this failure and the next batch or the end: 0 = batch was lost."""
     count: int = 1
     """How often the same exception came from the same line."""
+    bases: tuple[str, ...] = ()
+    """Names of the classes its type derives from, nearest first."""
     thread: str | None = None
     line_number: int | None = None
     """Line of the log where its text begins."""
@@ -261,6 +264,12 @@ class Process:
     def place(self) -> Place:
         """Where this process was last: the user's innermost line on its stack."""
         frames = self.fatal_frames if self.fatal and self.fatal_frames else self.stack
+        if not any(f.user for f in frames) and self.iterations:
+            frames = self.iterations[-1].started  # it died before the first sample
+        return self.place_at(frames)
+
+    def place_at(self, frames: tuple[Frame, ...]) -> Place:
+        """The user's innermost line of a stack, with everything known about the last moment."""
         frame = next((f for f in reversed(frames) if f.user), frames[-1] if frames else None)
         return Place(
             file=frame.file if frame else None,
@@ -327,6 +336,14 @@ class Log:
     source: str = "log"
 
 
+def signal_name(number: int) -> str | None:
+    """`SIGKILL` for 9; None when there is no such signal."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return None
+
+
 def _no_script(file: str) -> Script | None:
     return None
 
@@ -356,6 +373,19 @@ class Run:
     def failures(self) -> Iterator[Failure]:
         for process in self.processes:
             yield from process.failures
+
+    @property
+    def main_signal(self) -> str | None:
+        """The signal that ended the main process, also where a shell or launcher stood above."""
+        main = self.main
+        if main is None:
+            return self.ending.signal
+        if main.exit_code is not None:
+            return signal_name(-main.exit_code) if main.exit_code < 0 else None
+        if main.ended:
+            return None
+        shell = self.ending.code or 0
+        return self.ending.signal or (signal_name(shell - 128) if shell > 128 else None)
 
     def process(self, pid: int | None) -> Process | None:
         return next((p for p in self.processes if p.pid == pid), None)

@@ -68,9 +68,16 @@ def _merged(said: list[Said]) -> list[Said]:
     found: dict[tuple[object, ...], Said] = {}
     for new in sorted(said, key=lambda s: s.rank):
         key = (new.rule.name, new.line, new.problem.message)
-        old = found.get(key)
-        found[key] = new if old is None else replace(old, about=old.about | new.about)
+        old_key = next((k for k, old in found.items() if _one_failure(old, new)), key)
+        old = found.get(old_key)
+        found[old_key] = new if old is None else replace(old, about=old.about | new.about)
     return list(found.values())
+
+
+def _one_failure(old: Said, new: Said) -> bool:
+    """The same rule on an exception and on the one it was raised from is one finding."""
+    shared = (key for key in old.about & new.about if key.startswith("failure:"))
+    return old.rule.name == new.rule.name and any(shared)
 
 
 def _without_fallbacks(said: list[Said]) -> list[Said]:

@@ -105,6 +105,7 @@ def error(exception, depth=3):
     described = {
         "type": module + kind.__qualname__,
         "message": _message(exception),
+        "bases": [base.__name__ for base in kind.__mro__[1:-1]],
         "frames": traceback(exception.__traceback__),
     }
     earlier = exception.__cause__ or (

@@ -123,9 +123,13 @@ def _end(entry, exhausted):
     """A pass is over: used up, or dropped by whoever held it, at this very line."""
     entry.done = True
     if entry.began and _may_tell():
+        frame = sys._getframe(1)
+        told = frames.stack(frame, 30)
+        if entry.by == "next":
+            _add_scalars(frame, told)  # was the loop around it done?
         emit("pass-ended", loader=entry.loader, epoch=entry.epoch, batches=entry.count,
              exhausted=exhausted, by=entry.by, steps=state.slots[STEPS] - entry.steps,
-             frames=frames.stack(sys._getframe(1), 30), pid=recorder.pid)
+             frames=told, pid=recorder.pid)
 
 
 def _first(entry, caller):
@@ -136,8 +140,14 @@ def _first(entry, caller):
     if not _may_tell():
         return
     told = frames.stack(caller, 30)
+    _add_scalars(caller, told)
+    emit("pass", loader=entry.loader, epoch=entry.epoch, by=entry.by, frames=told)
+
+
+def _add_scalars(frame, told):
+    """Plain numbers of the innermost user frames into their entries."""
     user = 0
-    frame, entries = caller, list(reversed(told))
+    entries = list(reversed(told))
     while frame is not None and entries and user < 3:
         if is_user_file(frame.f_code.co_filename):
             match = next((e for e in entries if e["function"] == frame.f_code.co_name
@@ -146,7 +156,6 @@ def _first(entry, caller):
                 match["values"] = frames.scalars_of(frame)
             user += 1
         frame = frame.f_back
-    emit("pass", loader=entry.loader, epoch=entry.epoch, by=entry.by, frames=told)
 
 
 def _for_iter_opcodes():

@@ -117,7 +117,7 @@ def failure_of(event: Event, key: str, spool: Spool) -> Failure:
         step=event.get("step"), pid=spool.pid, rank=spool.facts.get("rank"),
         time=float(event["time"]), thread=event.get("thread"),
         outputs=tuple(Output(p, c, tuple(s)) for p, c, s in event.get("outputs", ())),
-        indices=tuple(event.get("indices") or ()),
+        indices=tuple(event.get("indices") or ()), bases=tuple(event.get("bases") or ()),
         during=None if during is None else _earlier(during, key + "/during", event, spool),
     )
 

@@ -1,0 +1,223 @@
+"""An exception was caught by the program's own `except`, and the work it stood for was lost.
+
+## What you see
+The run ends early with exit code 0 and no traceback, or goes through all batches in no time and
+learns nothing.
+## Why
+A bare `except:` or `except Exception:` that breaks, continues, passes or returns catches every
+error, not only the one it was written for.
+## Fix
+Catch the one exception you expect, round the one call that raises it; log or re-raise all
+others.
+## When this is fine
+When the same batch is then tried again with success (an out-of-memory retry), or when the
+exception says nothing about the training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from torchmedic import wording
+from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
+from torchmedic.observed import Failure, Frame, Iteration, Place, Process, Run
+from torchmedic.source.blocks import Handler
+
+FIX = Fix("catch only the exception you expect there, and re-raise all others (`raise`)")
+
+
+def in_run(run: Run) -> Iterator[Problem]:
+    for process in run.processes:
+        if process.role == "worker" or process.fatal or any(
+                f.how == "uncaught" for f in process.failures):
+            continue
+        told = False
+        for failure in process.failures:
+            if failure.swallowed and (reason := _harm(process, failure)):
+                told = True
+                yield _seen(run, process, failure, reason)
+        if not told and run.ending.code == 0 and process is run.main:
+            yield from _unseen(run, process)
+
+
+def _harm(process: Process, failure: Failure) -> str | None:
+    """What was lost by catching it; None when the program got over it."""
+    cut = _cut_by(process, failure)
+    if cut is not None:
+        return "left"
+    if failure.batch is None or failure.steps_after:
+        return None
+    if failure.steps_after == 0 and failure.phase in ("forward", "backward", "step", "data"):
+        return "lost"
+    return None
+
+
+def _cut_by(process: Process, failure: Failure) -> Iteration | None:
+    """The pass over a loader that ended early because of it."""
+    for item in process.iterations:
+        same = (item.epoch == failure.epoch and failure.batch is not None
+                and item.batches in (failure.batch, failure.batch - 1))
+        if item.exhausted is False and same and item.time <= failure.time:
+            return item
+    return None
+
+
+def _seen(run: Run, process: Process, failure: Failure, reason: str) -> Problem:
+    raised = failure.user_frame
+    caught = handler_of(run, failure)
+    by = f"`{caught[1].text}: {caught[1].kind}`" if caught else "code outside your files"
+    where = wording.at(caught[0]) if caught else ""
+    effect = _effect(run, process, failure, reason)
+    count = f" {failure.count} times" if failure.count > 1 else ""
+    return Problem(
+        f"`{failure.short_type}` raised at {wording.at(raised)} was swallowed{count} by {by}"
+        f"{' at ' + where if where else ''}: {effect}",
+        _place(failure, caught),
+        (Evidence(f"raised at {wording.at(raised)}: {failure.short_type}: "
+                  f"{failure.message.splitlines()[0][:200] if failure.message else ''}",
+                  "exception"),
+         *((Evidence(f"caught at {where}: `{caught[1].text}`", "source"),) if caught else ()),
+         *wording.progress(run, process)),
+        FIX, about=(f"failure:{failure.key}", *(("ending",) if run.ending.code == 0 else ())),
+    )
+
+
+def _place(failure: Failure, caught: tuple[Frame, Handler] | None) -> Place:
+    place = failure.place
+    if caught is None:
+        return place
+    frame, handler = caught
+    return replace(place, file=frame.file, line=handler.line, function=frame.function)
+
+
+def _effect(run: Run, process: Process, failure: Failure, reason: str) -> str:
+    item = _cut_by(process, failure)
+    if reason == "left" and item is not None:
+        of = f" of {item.loader.batches}" if item.loader.batches else ""
+        return f"the loop ended in batch {failure.batch}{of}"
+    return f"batch {failure.batch} made no optimizer step"
+
+
+def handler_of(run: Run, failure: Failure) -> tuple[Frame, Handler] | None:
+    """The user's `except` that caught it: innermost that takes its type and does not re-raise.
+
+    Returns the frame with the handler's own line.
+    """
+    names = {failure.short_type, *failure.bases} or {failure.short_type}
+    for frame in reversed(failure.frames):
+        script = run.script(frame.file) if frame.user else None
+        for handler in script.handlers_around(frame.line) if script else ():
+            caught = {t.rpartition(".")[2] for t in handler.types}
+            if handler.reraises or (caught and not caught & (names | {"BaseException"})):
+                continue
+            return replace(frame, line=handler.line), handler
+    return None
+
+
+def _unseen(run: Run, process: Process) -> Iterator[Problem]:
+    """No watched call raised, but the loop's iterator was dropped at a line that tells why."""
+    for item in process.iterations:
+        frame = wording.innermost_user(item.left) if item.exhausted is False else None
+        if frame is None or _left_by_exit(process, frame):
+            continue
+        caught = _left_in_handler(run, frame) or (
+            _left_by_exception(run, frame) if item.by == "for" else None)
+        if caught is None:
+            continue
+        handler, raised = caught
+        line = f"raised at {wording.at(frame)}" if raised else "raised inside its `try`"
+        yield Problem(
+            f"an exception {line} was swallowed by `{handler.text}: {handler.kind}` at "
+            f"{wording.at(replace(frame, line=handler.line))}: the loop ended in batch "
+            f"{item.batches}" + (f" of {item.loader.batches}" if item.loader.batches else ""),
+            replace(process.place_at(item.left), line=handler.line, batch=item.batches,
+                    epoch=item.epoch),
+            (Evidence(wording.pass_text(run, item, process), "recorder"),
+             Evidence(f"the loop was left at {wording.at(frame)}", "recorder")),
+            replace(FIX, detail="to see which exception it was, put `raise` as the first line "
+                                f"of the handler at line {handler.line} and run again"),
+            about=("ending",),
+        )
+
+
+def _left_by_exit(process: Process, frame: Frame) -> bool:
+    return any((f.file, f.line) == (frame.file, frame.line)
+               for call in process.exits for f in call.frames)
+
+
+def _left_in_handler(run: Run, frame: Frame) -> tuple[Handler, bool] | None:
+    script = run.script(frame.file)
+    handler = script.handler_at(frame.line) if script else None
+    expected = handler is not None and any(
+        t.rpartition(".")[2] in ("StopIteration", "KeyboardInterrupt") for t in handler.types)
+    return (handler, False) if handler and not handler.reraises and not expected else None
+
+
+def _left_by_exception(run: Run, frame: Frame) -> tuple[Handler, bool] | None:
+    """The loop was left at a line that holds no jump, and a handler lies around the loop."""
+    script = run.script(frame.file)
+    if script is None:
+        return None
+    statement = script.statement_at(frame.line)
+    if statement is None or statement.kind in ("break", "return", "for", "while", "with"):
+        return None
+    if not script.loops_around(frame.line):
+        return None
+    for handler in script.handlers_around(frame.line):
+        if not handler.reraises:
+            return handler, True
+    return None
+
+
+_PROGRAM = """
+import torch
+from torch import nn
+torch.set_num_threads(1)
+net = nn.Linear(4, 2)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+data = [torch.randn(4, 4), torch.randn(4, {width}), torch.randn(4, 4)]
+def train():
+    for x in torch.utils.data.DataLoader(data, batch_size=None):
+        try:
+            {body}
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        except {kind}:
+            {then}
+train()
+print("done")
+"""
+_LOSS = "loss = net(x).square().mean()"
+_RETRY = """
+import torch
+from torch import nn
+torch.set_num_threads(1)
+net = nn.Linear(4, 2)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for x in torch.utils.data.DataLoader(torch.randn(12, 4), batch_size=4):
+    try:
+        loss = net(x.reshape(2, 8)).mean()
+    except RuntimeError:
+        loss = net(x).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+RULE = Rule(
+    name="exception-swallowed", doc=__doc__, category="code", level="symptom", in_run=in_run,
+    examples=(
+        fires(_PROGRAM.format(width=4, body="loss = net(x).square().mean() if x is not data[1] "
+                                            "else {}['weight']", kind="Exception", then="break"),
+              "swallowed by `except Exception: break` at train.py:15", "in batch 2",
+              line="except Exception:", title="raised where nothing watches"),
+        fires(_PROGRAM.format(width=4, body="loss = net(x).square().mean(); x.view(3, -1)"
+                                            " if x is data[1] else 0", kind="", then="return")
+              .replace("except :", "except:"),
+              "swallowed by `except: return`", "the loop ended in batch 2"),
+        quiet(_RETRY, title="the same batch again, with success"),
+        quiet(_PROGRAM.format(width=4, body=_LOSS, kind="ValueError", then="break")),
+    ),
+)

@@ -1,0 +1,181 @@
+"""The program ended itself before its work was done.
+
+## What you see
+The run stops without a traceback. The exit code may be 0, so that schedulers and scripts take
+it for a success.
+## Why
+Something called `sys.exit`, `exit`, `quit` or `os._exit` away from the end of the main module:
+a helper that checks a condition, a callback, a library. `os._exit` ends the process at once:
+no `finally`, no `atexit`, no flushed output.
+## Fix
+Raise an exception with a message instead, or return from the loop, at the line shown.
+## When this is fine
+When ending there was the plan: then `sys.exit` with a message, or a normal return, says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torchmedic import wording
+from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
+from torchmedic.observed import ExitCall, Frame, Iteration, Place, Process, Run
+
+
+def in_run(run: Run) -> Iterator[Problem]:
+    main = run.main
+    if main is None or run.main_signal or any(f.how == "uncaught" for f in main.failures):
+        return
+    call = _that_ended(run, main)
+    if call is not None:
+        yield from _by_call(run, main, call)
+    elif not main.ended and main.exit_code is not None and main.exit_code >= 0:
+        yield _natively(run, main)
+    else:
+        yield from _by_raise(run, main)
+
+
+def _that_ended(run: Run, main: Process) -> ExitCall | None:
+    """The last call, if its code is the one the process ended with."""
+    if not main.exits:
+        return None
+    call = main.exits[-1]
+    code = 0 if call.code is None else call.code if isinstance(call.code, int) else 1
+    ended = run.ending.code if main.exit_code is None else main.exit_code
+    return call if ended is None or code & 0xFF == ended & 0xFF else None
+
+
+def _by_call(run: Run, main: Process, call: ExitCall) -> Iterator[Problem]:
+    if call.handler_of is not None:
+        return  # the rule `interrupted` tells it
+    cut = _cut_short(main, call)
+    frame = wording.innermost_user(call.frames)
+    shown = f"{call.how}({'' if call.code is None else repr(call.code)})"
+    where = main.place_at(call.frames)
+    if cut is None:
+        if call.code in (None, 0) or not main.iterations:
+            yield from _before_training(run, main, call, shown, where)
+        else:
+            yield _after_the_work(shown, where)
+        return
+    function = f" in `{frame.function}`" if frame and frame.function != "<module>" else ""
+    yield Problem(
+        f"`{shown}`{function} ended the run {wording.batch(where)}: exit code "
+        f"{run.ending.code}, no error", where,
+        (Evidence(_left(run, main, cut), "recorder"),
+         *wording.stack_evidence(call.frames, call.how)),
+        Fix("raise an exception there that says why, or leave the loop with a message"),
+        about=("ending",),
+    )
+
+
+def _cut_short(main: Process, call: ExitCall) -> Iteration | None:
+    """A pass that was in progress when the call was made."""
+    lines = {(f.file, f.line) for f in call.frames if f.user}
+    for item in main.iterations:
+        dropped_there = item.exhausted is False and any(
+            (f.file, f.line) in lines for f in item.left[-1:])
+        if item.exhausted is None and item.by == "for" or dropped_there:
+            return item
+    return None
+
+
+def _left(run: Run, main: Process, item: Iteration) -> str:
+    return f"stopped at {wording.pass_text(run, item, main)}"
+
+
+def _before_training(run: Run, main: Process, call: ExitCall, shown: str,
+                     where: Place) -> Iterator[Problem]:
+    """Code other than 0 before any batch: a check, or the parsing of arguments, refused."""
+    if call.code in (None, 0):
+        return
+    parser = any(f.file.endswith("argparse.py") for f in call.frames)
+    reason = "argparse refused the arguments" if parser else f"`{shown}` ended the run"
+    said = [line.strip() for line in run.output.lines if line.strip()]
+    yield Problem(
+        f"{reason} before the first batch", where,
+        (*((Evidence(said[-1][:300], "stderr"),) if said else ()),
+         *wording.stack_evidence(call.frames, call.how)),
+        Fix("give the arguments the message asks for" if parser else
+            "see what the condition at that line wants"),
+        about=("ending",),
+    )
+
+
+def _after_the_work(shown: str, where: Place) -> Problem:
+    return Problem(
+        f"the program ends with `{shown}` although its loops were done: an exit code other than "
+        "0 reads as a failure", where,
+        fix=Fix("end with sys.exit(0), or without the call"), about=("ending",),
+        severity="warning",
+    )
+
+
+def _natively(run: Run, main: Process) -> Problem:
+    place = main.place
+    return Problem(
+        f"the process ended with code {main.exit_code} {wording.batch(place)} without passing "
+        "through Python's end: native code called exit()", place,
+        (Evidence("neither sys.exit nor os._exit was called, and atexit did not run", "recorder"),
+         *wording.stack_evidence(main.stack, "sampled stack"), *wording.progress(run)),
+        Fix("look at the library called at that line: its message on standard error, its log"),
+        about=("ending",), confidence="likely",
+    )
+
+
+def _by_raise(run: Run, main: Process) -> Iterator[Problem]:
+    """`raise SystemExit` leaves no call: the statement that left the pass tells."""
+    for item in main.iterations:
+        frame = wording.innermost_user(item.left) if item.exhausted is False else None
+        if frame is not None and _raises_exit(run, frame):
+            yield Problem(
+                f"`raise SystemExit` ended the run after batch {item.batches}: exit code "
+                f"{run.ending.code}, no error", main.place_at(item.left),
+                (Evidence(_left(run, main, item), "recorder"),),
+                Fix("raise an exception there that says why, or leave the loop with a message"),
+                about=("ending",),
+            )
+            return
+
+
+def _raises_exit(run: Run, frame: Frame) -> bool:
+    script = run.script(frame.file)
+    statement = script.statement_at(frame.line) if script else None
+    return statement is not None and statement.text.lstrip().startswith("raise SystemExit")
+
+
+_PROGRAM = """
+import os, sys, torch
+from torch import nn
+torch.set_num_threads(1)
+net = nn.Linear(4, 2)
+
+def check(number):
+    if number == 1:
+        {}
+
+def train():
+    for number, batch in enumerate(torch.utils.data.DataLoader(torch.randn(12, 4), batch_size=4)):
+        net(batch)
+        check(number)
+
+{}
+"""
+
+RULE = Rule(
+    name="exited-early", doc=__doc__, category="code", in_run=in_run,
+    examples=(
+        fires(_PROGRAM.format("sys.exit(0)", "train()"), "sys.exit(0)", "in `check`", "in batch 2",
+              "batch 2 of 3", line="sys.exit(0)"),
+        fires(_PROGRAM.format("os._exit(3)", "train()"), "os._exit(3)", "exit code 3",
+              line="os._exit(3)"),
+        fires(_PROGRAM.format("quit()", "train()"), "quit()", "in batch 2"),
+        fires(_PROGRAM.format("sys.stdout.flush(); import ctypes; ctypes.CDLL(None)._exit(0)",
+                              "train()"), "native code called exit()", "in batch 2"),
+        quiet(_PROGRAM.format("pass", "sys.exit(train())"), title="the usual last line"),
+        quiet(_PROGRAM.format("pass", "train(); sys.stdout.flush(); os._exit(0)"),
+              title="skips a slow tear-down when all is done"),
+        fires(_PROGRAM.format("pass", "train(); print('done'); sys.exit(1)"),
+              "although its loops were done"),
+    ),
+)

@@ -1,0 +1,119 @@
+"""The process was ended by a signal from outside the program.
+
+## What you see
+The output stops in the middle of a line. The shell may print `Killed` or `Terminated`; the exit
+code is 128 plus the signal's number: 137 for SIGKILL, 143 for SIGTERM, 129 for SIGHUP.
+## Why
+Somebody sent the signal: the kernel when memory ran out (that has a rule of its own), a
+scheduler at the end of the job's time, a person with `kill`, a terminal that was closed, or the
+program itself.
+## Fix
+Find the sender. For a time limit ask for more time or save checkpoints often enough; for a
+closed terminal start the run under `tmux`, `nohup` or a scheduler.
+## When this is fine
+When you stopped the run yourself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torchmedic import wording
+from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
+from torchmedic.observed import Process, Run
+
+# These have rules of their own: native-crash, interrupted.
+ELSEWHERE = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGINT")
+FIXES = {
+    "SIGHUP": Fix("start the run where no terminal can take it along: tmux, nohup or a scheduler"),
+    "SIGTERM": Fix("find who ended it: a scheduler's time limit, a container that was stopped, "
+                   "or a `kill`"),
+    "SIGKILL": Fix("find who sent SIGKILL: the scheduler's log, the container's limits, "
+                   "other users of the machine", command="dmesg -T | grep -i -E 'kill|oom'"),
+}
+
+
+def in_run(run: Run) -> Iterator[Problem]:
+    name = run.main_signal
+    if name is None or name in ELSEWHERE:
+        return
+    place = _place(run, name)
+    moment = f" {wording.batch(place)}" if place else ""
+    yield Problem(
+        f"the process was ended by {name}{moment}", place,
+        (*_sender(run, name), *_memory(run, name), *wording.progress(run)),
+        _fix(run, name), about=("ending",),
+        category="code" if _own(run) else "environment",
+    )
+
+
+def _place(run: Run, name: str) -> Place | None:
+    """The line that sent the signal, if it is the program's own; else where it was last."""
+    if run.main is None:
+        return None
+    for sent in run.signals:
+        if sent.sender == run.main.pid and sent.signal == name and _targets(run.main, sent.target):
+            return run.main.place_at(sent.frames)
+    return run.main.place
+
+
+def _own(run: Run) -> bool:
+    return any(_targets(run.main, sent.target) for sent in run.signals)
+
+
+def _targets(main: Process | None, target: int) -> bool:
+    return main is not None and abs(target) == main.pid
+
+
+def _sender(run: Run, name: str) -> Iterator[Evidence]:
+    for sent in run.signals:
+        if _targets(run.main, sent.target) and sent.signal == name:
+            frame = wording.innermost_user(sent.frames)
+            who = "the process itself" if run.main and sent.sender == run.main.pid else (
+                f"process {sent.sender} of this run")
+            yield Evidence(f"{who} sent it at {wording.at(frame)}", "os.kill")
+            return
+    if run.ending.forwarded == name:
+        yield Evidence(f"torchmedic received {name} from outside and passed it on", "supervisor")
+    else:
+        yield Evidence("no process of this run sent it", "supervisor")
+
+
+def _memory(run: Run, name: str) -> Iterator[Evidence]:
+    memory = run.memory
+    if name != "SIGKILL" or not memory.limit:
+        return
+    share = memory.peak / memory.limit
+    counter = ("; the kernel counted no kill for memory" if memory.oom_kills == 0 else "")
+    yield Evidence(f"memory of the run peaked at {wording.size(memory.peak)}, {share:.0%} of the "
+                   f"{wording.size(memory.limit)} {memory.limit_source}{counter}", "supervisor")
+
+
+def _fix(run: Run, name: str) -> Fix:
+    if _own(run):
+        return Fix("the program sends this signal itself: look at that line")
+    return FIXES.get(name, Fix(f"find who sent {name}"))
+
+
+_PROGRAM = """
+import os, signal, torch
+from torch import nn
+torch.set_num_threads(1)
+loader = torch.utils.data.DataLoader(torch.randn(12, 4), batch_size=4)
+net = nn.Linear(4, 2)
+for number, batch in enumerate(loader):
+    net(batch)
+    if number == 1:
+        {}
+"""
+
+RULE = Rule(
+    name="killed-by-signal", doc=__doc__, category="environment", level="symptom", in_run=in_run,
+    examples=(
+        fires(_PROGRAM.format("os.kill(os.getpid(), signal.SIGKILL)"), "SIGKILL", "in batch 2",
+              "the process itself sent it at train.py:10",
+              line="os.kill(os.getpid(), signal.SIGKILL)"),
+        fires(_PROGRAM.format("os.kill(os.getpid(), signal.SIGTERM)"), "SIGTERM", "in batch 2"),
+        quiet(_PROGRAM.format("pass")),
+    ),
+)
