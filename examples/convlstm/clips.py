@@ -87,7 +87,7 @@ class ClipWindows(Dataset[tuple[Tensor, int]]):
             raise SystemExit(f"no window of {2 * frames - 1} frames for {split} in {folder}")
 
     def cut(self, path: str) -> list[Window]:
-        """Windows of one file, for training also mirrored left to right."""
+        """Windows of one file, for training also mirrored; none if the split is too short."""
         total = count_frames(path)
         border = int(total * TRAIN_SHARE)
         train = self.split == "train"
