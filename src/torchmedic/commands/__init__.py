@@ -1,0 +1,1 @@
+"""One thin file per command: `SUMMARY`, `configure(parser)` and `execute(arguments)`."""

@@ -1,0 +1,44 @@
+"""`torchmedic rules`: what can be found."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from torchmedic import output, registry
+from torchmedic.registry import Entry
+from torchmedic.report.escape import write_encodable
+from torchmedic.tables import table
+
+SUMMARY = "list every failure that can be named"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    output.add_options(parser, ("full", "json"))
+
+
+def execute(args: argparse.Namespace) -> int:
+    entries = registry.catalogue().entries
+    with output.opened(args.output_file) as stream:
+        if args.output_format == "json":
+            write_encodable(as_json(entries), stream)
+        else:
+            write_encodable(as_text(entries, output.width(stream)), stream)
+    return 0
+
+
+def as_text(entries: tuple[Entry, ...], width: int) -> str:
+    """Name, category, what it observes, and one sentence."""
+    head = ("RULE", "CATEGORY", "FOUND IN", "SUMMARY")
+    rows = [(e.rule.name, e.rule.category, ",".join(e.rule.observes), e.rule.summary)
+            for e in entries]
+    return table([head, *rows], width)
+
+
+def as_json(entries: tuple[Entry, ...]) -> str:
+    listed = [{
+        "name": e.rule.name, "family": e.family, "category": e.rule.category,
+        "severity": e.rule.severity, "level": e.rule.level,
+        "observes": list(e.rule.observes), "summary": e.rule.summary,
+    } for e in entries]
+    return json.dumps({"schema": 1, "rules": listed}, indent=2) + "\n"
