@@ -1,0 +1,51 @@
+"""Which batch of which loader a failure was in, from what the run knows of its loaders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torchmedic.failures import Witness, of_run
+from torchmedic.observed import Failure, Iteration, Loader, Run
+from torchmedic.shapes import counted
+
+
+def recorded(run: Run) -> Iterator[Witness]:
+    """The failures a live process recorded, with what each is about.
+
+    Those that only the error stream tells are left to `in_failure`.
+    """
+    return (seen for seen in of_run(run) if seen.failure.how != "logged")
+
+
+def loader_of(run: Run, failure: Failure) -> Loader | None:
+    """The loader whose batch was in work: of the pass that began last before the failure."""
+    process = run.process(failure.pid)
+    if process is None or failure.batch is None:
+        return None
+    passes = [p for p in process.iterations if p.time <= failure.time and _holds(p, failure)]
+    return max(passes, key=lambda p: p.time).loader if passes else None
+
+
+def _holds(item: Iteration, failure: Failure) -> bool:
+    return item.loader.batches is None or (failure.batch or 0) <= item.loader.batches
+
+
+def rest_of(loader: Loader | None) -> int | None:
+    """Samples in the last, smaller batch; None when unknown or when there is no such batch."""
+    if loader is None or loader.drop_last or not loader.samples or not loader.batch_size:
+        return None
+    return loader.samples % loader.batch_size or None
+
+
+def is_last(loader: Loader | None, failure: Failure) -> bool:
+    """The failure was in the last batch of its loader."""
+    return loader is not None and loader.batches is not None and failure.batch == loader.batches
+
+
+def last_batch(loader: Loader | None, failure: Failure) -> str:
+    """`batch 3 is the last one: 11 samples in batches of 4 leave 3`; empty when it is not so."""
+    rest = rest_of(loader)
+    if loader is None or rest is None or not is_last(loader, failure):
+        return ""
+    return (f"batch {failure.batch} is the last one: {counted(loader.samples or 0, 'sample')} "
+            f"in batches of {loader.batch_size} leave {rest}")
