@@ -27,7 +27,9 @@ _FLAG_IN_TEXT = re.compile(
     rf"""(?<![\w-])(?P<name>--{_NAME})(?P<sign>\s+)(?P<value>"[^"\n]*"|'[^'\n]*'|(?!-)\S+)""",
     re.IGNORECASE,
 )
-_URL = re.compile(r"(?P<scheme>\b[a-z][a-z0-9+.-]*://)[^\s/@:]*:[^\s/@]+@", re.IGNORECASE)
+_URL = re.compile(
+    r"(?P<scheme>(?<![a-z0-9+.-])[a-z][a-z0-9+.-]*://)[^\s/@:]*:[^\s/@]+@", re.IGNORECASE
+)
 _BEARER = re.compile(r"\b(?P<kind>bearer|basic)\s+[\w.~+/=-]{8,}", re.IGNORECASE)
 _KNOWN = re.compile(
     r"\b(?:hf_\w{8,}|sk-[\w-]{12,}|gh[oprsu]_\w{12,}|github_pat_\w{12,}|glpat-[\w-]{12,}"

@@ -119,6 +119,8 @@ def read_report(run: RunRecord) -> Diagnosis:
     """The diagnosis of a finished run. Raises NoSuchRun when its report can't be read."""
     from torchmedic.report import jsonfile
 
+    if run.category is None:
+        raise NoSuchRun(f"run {run.id} has no report: it did not finish, or still runs")
     try:
         return jsonfile.read((run.path / REPORT).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
