@@ -1,0 +1,129 @@
+"""The loader's iterator ran out before the loop had what it wanted.
+
+## What you see
+`StopIteration` at `next(…)`, or a loop that was to run for N steps and ends after one epoch.
+## Why
+`iter(loader)` gives one pass over the data. A loop that counts steps and calls `next` needs a
+new iterator when that pass is over.
+## Fix
+Start again: `except StopIteration: iterator = iter(loader)`, or loop over epochs.
+## When this is fine
+When one pass is what the loop is for.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from torchmedic import wording
+from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
+from torchmedic.observed import Failure, Frame, Iteration, Run
+from torchmedic.source.blocks import Loop
+
+FIX = Fix("start the next pass there: `except StopIteration: iterator = iter(loader)`",
+          detail="and take the next batch from it")
+
+
+def in_failure(failure: Failure) -> Iterator[Problem]:
+    if failure.short_type != "StopIteration" and not (
+            failure.short_type == "RuntimeError" and "raised StopIteration" in failure.message):
+        return
+    if not any("dataloader" in frame.file for frame in failure.frames):
+        return
+    yield Problem("`next` was called on a loader's iterator that was at its end", failure.place,
+                  wording.stack_evidence([f for f in failure.frames if f.user], "exception", 3),
+                  FIX)
+
+
+def in_run(run: Run) -> Iterator[Problem]:
+    main = run.main
+    for item in main.iterations if main else ():
+        if item.by != "next" or item.exhausted is not True or item is not main.iterations[-1]:
+            continue
+        frame = wording.innermost_user(item.left)
+        wanted = _wanted(run, frame) if frame else None
+        if frame and wanted:
+            yield _problem(run, item, frame, *wanted)
+
+
+def _problem(run: Run, item: Iteration, frame: Frame, loop: Loop, wish: str) -> Problem:
+    main = run.main
+    assert main is not None
+    return Problem(
+        f"the iterator ended after {wording.plural(item.batches, 'batch')}, but the loop at line "
+        f"{loop.line} wanted {wish}", main.place_at(item.left),
+        (Evidence(f"`{loop.over}` still held when the loader was at its end"
+                  if loop.kind == "while" else f"`for {loop.target} in {loop.over}`", "source"),
+         *wording.progress(run)),
+        FIX, about=("ending",),
+    )
+
+
+def _wanted(run: Run, frame: Frame) -> tuple[Loop, str] | None:
+    """The loop round the `next`, and what it still wanted."""
+    script = run.script(frame.file)
+    if script is None:
+        return None
+    handlers = [h for h in script.handlers_around(frame.line)
+                if not h.types or "StopIteration" in h.types or "Exception" in h.types]
+    if not handlers or handlers[0].kind not in ("break", "return"):
+        return None
+    for loop in script.loops_around(frame.line):
+        wish = _open_wish(loop, frame)
+        return (loop, wish) if wish else None
+    return None
+
+
+def _open_wish(loop: Loop, frame: Frame) -> str | None:
+    if isinstance(loop.node, ast.While):
+        return f"to go on while `{loop.over}`" if _holds(loop.node.test, frame) else None
+    bounds = wording.range_bounds(loop.node.iter, frame)
+    now = frame.values.get(loop.target or "")
+    if bounds and now is not None and isinstance(now.number, int) and now.number < bounds[1]:
+        return f"{bounds[1] - bounds[0]} turns"
+    return None
+
+
+def _holds(test: ast.expr, frame: Frame) -> bool:
+    """`step < 100` with the numbers of the moment; False for anything that can't be read."""
+    if not isinstance(test, ast.Compare) or len(test.ops) != 1:
+        return False
+    left, right = wording.number(test.left, frame), wording.number(test.comparators[0], frame)
+    if left is None or right is None:
+        return False
+    return {ast.Lt: left < right, ast.LtE: left <= right, ast.Gt: left > right,
+            ast.GtE: left >= right, ast.NotEq: left != right}.get(type(test.ops[0]), False)
+
+
+_PROGRAM = """
+import torch
+from torch import nn
+torch.set_num_threads(1)
+net = nn.Linear(4, 2)
+def train(max_steps):
+    batches = iter(torch.utils.data.DataLoader(torch.randn(12, 4), batch_size=4))
+    step = 0
+    while {condition}:
+        try:
+            x = next(batches)
+        except StopIteration:
+            break
+        net(x)
+        step += 1
+train({steps})
+"""
+
+RULE = Rule(
+    name="iterator-exhausted", doc=__doc__, category="code", in_failure=in_failure,
+    in_run=in_run,
+    examples=(
+        fires(_PROGRAM.format(condition="step < max_steps", steps=100), "after 3 batches",
+              "while `step < max_steps`", line="x = next(batches)"),
+        fires(_PROGRAM.format(condition="step < max_steps", steps=100)
+              .replace("except StopIteration", "except ValueError"),
+              "at its end", line="x = next(batches)"),
+        quiet(_PROGRAM.format(condition="step < max_steps", steps=3)),
+        quiet(_PROGRAM.format(condition="True", steps=100), title="one pass is the plan"),
+    ),
+)

@@ -1,0 +1,78 @@
+"""One rank failed, and the launcher stopped the others.
+
+## What you see
+`ChildFailedError`, `Sending process 4711 closing signal SIGTERM`, `exitcode: 1`, and tracebacks
+of several ranks mixed in one stream.
+## Why
+One rank raised or was killed; the others then waited for it or were stopped. Only the first
+failure is the cause.
+## Fix
+Mend the first rank's failure. Decorating `main` with torch's `@record` makes the launcher print
+it.
+## When this is fine
+Never.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torchmedic import wording
+from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
+from torchmedic.observed import Process, Run, signal_name
+
+
+def in_run(run: Run) -> Iterator[Problem]:
+    ranks = [p for p in run.processes if p.rank is not None and p.role in ("main", "rank")]
+    first = run.main
+    if len(ranks) < 2 or first is None or first.rank is None or not _failed(run, first):
+        return
+    failure = next((f for f in first.failures if f.how == "uncaught"), None)
+    how = (f"`{failure.short_type}`" if failure else _signal(first) or f"code {first.exit_code}")
+    place = failure.place if failure else first.place
+    others = [p.rank for p in ranks if p is not first]
+    yield Problem(
+        f"rank {first.rank} of {len(ranks)} failed first, with {how}", place,
+        (Evidence(f"the launcher stopped the other ranks ({', '.join(map(str, others))})",
+                  "recorder"), *wording.progress(run, first)),
+        Fix("mend what ended this rank; the other ranks' errors only follow"),
+        about=("ending", *((f"failure:{failure.key}",) if failure else ())),
+    )
+
+
+def _failed(run: Run, process: Process) -> bool:
+    return (run.ending.code != 0) and (
+        any(f.how == "uncaught" for f in process.failures) or bool(_signal(process))
+        or (process.exit_code or 0) > 0)
+
+
+def _signal(process: Process) -> str | None:
+    code = process.exit_code
+    return signal_name(-code) if code is not None and code < 0 else None
+
+
+_PROGRAM = """
+import os, subprocess, sys
+if "RANK" not in os.environ:
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2",
+               "--master-port", "{port}", __file__]
+    sys.exit(subprocess.run(command).returncode)
+import torch
+torch.set_num_threads(1)
+torch.distributed.init_process_group("gloo")
+rank = torch.distributed.get_rank()
+net = torch.nn.Linear(4, 2)
+for x in torch.utils.data.DataLoader(torch.randn(12, 4), batch_size=4):
+    {body}
+    torch.distributed.barrier()
+torch.distributed.destroy_process_group()
+"""
+
+RULE = Rule(
+    name="rank-failed", doc=__doc__, category="code", level="symptom", in_run=in_run,
+    examples=(
+        fires(_PROGRAM.format(port=29517, body="net(x) if rank == 0 else {}['lr']"),
+              "rank 1 of 2 failed first, with `KeyError`"),
+        quiet(_PROGRAM.format(port=29518, body="net(x)")),
+    ),
+)

@@ -1,0 +1,83 @@
+"""A loader gives no batch at all, so the loop over it does nothing.
+
+## What you see
+The epochs pass in no time, the loss is never printed or stays at its start; the exit code is 0.
+Sometimes a `ZeroDivisionError` or `UnboundLocalError` after the loop.
+## Why
+The dataset is empty (a wrong folder, a filter that keeps nothing), or it holds fewer samples
+than one batch and `drop_last=True` drops the only one.
+## Fix
+Check the dataset's length; lower the batch size or leave `drop_last` off for small sets.
+## When this is fine
+For an optional split that may be empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torchmedic import wording
+from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
+from torchmedic.observed import Iteration, Run
+
+
+def in_run(run: Run) -> Iterator[Problem]:
+    main = run.main
+    told: set[int] = set()
+    for item in main.iterations if main else ():
+        if item.exhausted is not True or item.batches or item.loader.key in told:
+            continue
+        told.add(item.loader.key)
+        yield _problem(run, item)
+
+
+def _problem(run: Run, item: Iteration) -> Problem:
+    loader, main = item.loader, run.main
+    assert main is not None
+    fewer = loader.samples and loader.batch_size and loader.samples < loader.batch_size
+    if loader.drop_last and fewer:
+        why = (f"{wording.plural(loader.samples or 0, 'sample')}, batch_size={loader.batch_size} "
+               "and drop_last=True leave nothing")
+        fix = Fix(f"lower batch_size to {loader.samples} or less, or leave drop_last off")
+    elif loader.samples == 0:
+        why = "the dataset is empty"
+        fix = Fix(f"check the folder, the file list and the filters of `{loader.dataset}`")
+    else:
+        why = "the iterator ended before its first batch"
+        fix = Fix("check what the dataset or the sampler yields")
+    trained = main.step > 0
+    return Problem(
+        f"the loader over `{loader.dataset}` gives no batch: {why}",
+        main.place_at(item.started),
+        (Evidence(wording.loader_text(loader), "loader"),
+         Evidence(f"{wording.plural(main.step, 'optimizer step')} in the whole run", "recorder")),
+        fix, about=() if trained else ("ending",), severity="warning" if trained else "error",
+        category="data" if loader.samples == 0 else "code",
+    )
+
+
+
+_PROGRAM = """
+import torch
+from torch import nn
+torch.set_num_threads(1)
+net = nn.Linear(4, 2)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+data = torch.utils.data.TensorDataset(torch.randn({samples}, 4))
+for (x,) in torch.utils.data.DataLoader(data, batch_size=8, drop_last=True):
+    loss = net(x).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+RULE = Rule(
+    name="empty-loader", doc=__doc__, category="code", in_run=in_run,
+    examples=(
+        fires(_PROGRAM.format(samples=5), "5 samples, batch_size=8 and drop_last=True",
+              "lower batch_size to 5", line="drop_last=True"),
+        fires(_PROGRAM.format(samples=0).replace("drop_last=True", "drop_last=False"),
+              "the dataset is empty"),
+        quiet(_PROGRAM.format(samples=20)),
+    ),
+)

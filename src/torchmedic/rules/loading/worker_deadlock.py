@@ -1,0 +1,117 @@
+"""The training waits for a DataLoader worker that waits for a lock.
+
+## What you see
+The first batch, or a later one, never comes. No error; the processes are there and use no CPU.
+## Why
+A worker made by `fork` is a copy of the parent with only one thread. A lock that another thread
+of the parent held at that moment stays locked in the copy for ever. Libraries with threads of
+their own (OpenCV, HDF5, loggers, gRPC, OpenMP) hold such locks.
+## Fix
+Start workers with `multiprocessing_context="spawn"` (or `"forkserver"`), create such objects in
+the worker and not before the fork, or use `cv2.setNumThreads(0)` and the like.
+## When this is fine
+Never.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from torchmedic import wording, workers
+from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
+from torchmedic.observed import Frame, Process, Run
+
+IDLE = 0.2  # cores; a worker that computes is slow, not deadlocked
+
+
+def in_run(run: Run) -> Iterator[Problem]:
+    stall, main = run.stall, run.main
+    if stall is None or stall.resumed or main is None or stall.cpu_share > IDLE:
+        return
+    if not _parent_waits(run, main):
+        return
+    for worker in run.workers:
+        frames = stall.stacks.get(worker.pid, {}).get("main", ())
+        if frames and not _only_waits_for_work(frames):
+            yield _problem(run, main, worker, frames)
+            return
+
+
+def _parent_waits(run: Run, main: Process) -> bool:
+    assert run.stall is not None
+    frames = run.stall.stacks.get(main.pid, {}).get("main", main.stack)
+    return any(f.file.endswith("dataloader.py") for f in frames)
+
+
+def _only_waits_for_work(frames: tuple[Frame, ...]) -> bool:
+    """A worker with nothing to do sits in its queue; there is no frame of the dataset."""
+    return not any(f.function == "fetch" or f.user for f in frames)
+
+
+def _problem(run: Run, main: Process, worker: Process, frames: tuple[Frame, ...]) -> Problem:
+    loader = workers.loader_of(run)
+    assert run.stall is not None
+    place = worker.place_at(frames)
+    method = loader.start_method if loader and loader.start_method else "fork"
+    parent = run.stall.stacks.get(main.pid, {}).get("main", main.stack)
+    return Problem(
+        f"{workers.name(worker)} waits in `{frames[-1].function}` {workers.doing(worker)}, and the "
+        "training waits for it", replace(place, phase="data"),
+        (Evidence(f"workers were started by {method}", "loader"),
+         *wording.stack_evidence(frames, "worker's own stack"),
+         Evidence(f"the main thread waits at {wording.at(wording.innermost_user(parent))}",
+                  "main thread"),
+         Evidence(f"no progress for {run.stall.after_s:.0f} s with "
+                  f"{run.stall.cpu_share:.2f} cores in use", "supervisor")),
+        _fix(method, frames), about=("stall", "ending"),
+        confidence="certain" if _at_lock(run, frames) else "likely",
+    )
+
+
+def _at_lock(run: Run, frames: tuple[Frame, ...]) -> bool:
+    """The worker's innermost line takes a lock."""
+    inner = frames[-1]
+    script = run.script(inner.file)
+    text = script.line(inner.line) if script else ""
+    return inner.function in ("acquire", "__enter__", "wait") or "lock" in text.lower()
+
+
+def _fix(method: str, frames: tuple[Frame, ...]) -> Fix:
+    line = wording.at(wording.innermost_user(frames))
+    if method == "fork":
+        return Fix('start the workers with `multiprocessing_context="spawn"`',
+                   detail=f"or create what {line} locks inside the worker (in `worker_init_fn` or "
+                          "on first use), not before the fork")
+    return Fix(f"look at who else takes the lock at {line}")
+
+
+_PROGRAM = """
+import threading, time, torch
+torch.set_num_threads(1)
+lock = threading.Lock()
+class Samples(torch.utils.data.Dataset):
+    def __len__(self):
+        return 8
+    def __getitem__(self, index):
+        with lock:
+            return torch.zeros(3)
+def hold():
+    with lock:
+        time.sleep({seconds})
+if __name__ == "__main__":
+    threading.Thread(target=hold, daemon=True).start()
+    time.sleep(0.1)
+    for batch in torch.utils.data.DataLoader(Samples(), batch_size=4, num_workers={workers}):
+        pass
+"""
+
+RULE = Rule(
+    name="worker-deadlock", doc=__doc__, category="code", in_run=in_run,
+    examples=(
+        fires(_PROGRAM.format(seconds=2, workers=1), "waits in `__getitem__`", "started by fork",
+              'multiprocessing_context="spawn"', line="with lock:",
+              options=("--hang-after", "4", "--hang-stop")),
+        quiet(_PROGRAM.format(seconds=2, workers=0), options=("--hang-after", "8")),
+    ),
+)

@@ -1,0 +1,83 @@
+"""A DataLoader worker was killed by a signal from outside.
+
+## What you see
+`RuntimeError: DataLoader worker (pid(s) 4711) exited unexpectedly`, or `… is killed by signal:
+Killed`, raised in the parent at whatever line it was at.
+## Why
+Mostly the kernel or the container killed it because memory ran out (that has a rule of its
+own); else a person, a scheduler or the dataset's own code sent the signal.
+## Fix
+Look for who sent it: the kernel log, the scheduler. If memory is tight, fewer workers or a
+smaller `prefetch_factor` need less of it.
+## When this is fine
+When you killed it yourself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torchmedic import wording, workers
+from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
+from torchmedic.observed import Process, Run
+
+CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL")
+
+
+def in_run(run: Run) -> Iterator[Problem]:
+    for worker in workers.ended(run):
+        name = workers.ended_by(worker)
+        if name is None or name in CRASHES or worker.fatal:
+            continue
+        if not workers.about(run):
+            continue  # stopped with the run, not the cause of its end
+        yield Problem(
+            f"{workers.name(worker)} was killed by {name} {workers.doing(worker)}",
+            workers.place(run, worker),
+            (*_sender(run, worker, name), *workers.evidence(run, worker),
+             *wording.stack_evidence(worker.stack, "worker's last sampled stack", 4)),
+            Fix("find who sent it (kernel log, scheduler); if memory is tight use fewer workers "
+                "or a smaller prefetch_factor", command="dmesg -T | grep -i -E 'kill|oom'"),
+            about=workers.about(run),
+        )
+        return
+
+
+def _sender(run: Run, worker: Process, name: str) -> Iterator[Evidence]:
+    for sent in run.signals:
+        if sent.target == worker.pid and sent.signal == name:
+            who = "the worker itself" if sent.sender == worker.pid else f"process {sent.sender}"
+            yield Evidence(f"{who} sent {name} at "
+                           f"{wording.at(wording.innermost_user(sent.frames))}", "os.kill")
+            return
+    memory = run.memory
+    if memory.limit:
+        yield Evidence(f"memory of the run peaked at {wording.size(memory.peak)} of "
+                       f"{wording.size(memory.limit)}", "supervisor")
+
+
+PROGRAM = """
+import ctypes, os, signal, sys, torch
+torch.set_num_threads(1)
+class Samples(torch.utils.data.Dataset):
+    def __len__(self):
+        return 12
+    def __getitem__(self, index):
+        if index == 5:
+            {}
+        return torch.zeros(3)
+if __name__ == "__main__":
+    loader = torch.utils.data.DataLoader(Samples(), batch_size=4, num_workers=1)
+    for batch in loader:
+        pass
+"""
+
+RULE = Rule(
+    name="worker-killed", doc=__doc__, category="environment", level="symptom", in_run=in_run,
+    examples=(
+        fires(PROGRAM.format("os.kill(os.getpid(), signal.SIGKILL)"), "killed by SIGKILL",
+              "batch 2 (samples 4 to 7)", "the worker itself sent SIGKILL at train.py:9",
+              "exit code -9"),
+        quiet(PROGRAM.format("pass")),
+    ),
+)

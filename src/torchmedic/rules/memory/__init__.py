@@ -1,0 +1,1 @@
+"""Memory of the device and of the host."""

@@ -1,0 +1,143 @@
+"""The memory of the machine or the container is used up; this is the host's, not the GPU's.
+
+## What you see
+`Killed`, exit code 137 or -9, a worker that is gone; or `MemoryError`, `DefaultCPUAllocator:
+can't allocate memory`, `Cannot allocate memory`, WinError 1455.
+## Why
+The kernel kills the largest process when a machine or a container (cgroup) runs out. Each
+DataLoader worker has its own copy of what the dataset holds in Python objects, and
+`prefetch_factor` batches each; lists of outputs or losses grow with the epoch.
+## Fix
+Use fewer workers, hold data in arrays or files (`numpy.memmap`) and not in lists of objects,
+keep no batches; or give the job more memory.
+## When this is fine
+Never. A smaller GPU batch does not cure it, unless batches pile up on the host.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from torchmedic import wording, workers
+from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
+from torchmedic.observed import Failure, Process, Run
+
+NEAR = 0.93  # share of the limit at which a SIGKILL is likely the kernel's
+ASKED = re.compile(r"tried to allocate (\d+) bytes")
+# c10/core/CPUAllocator (all 1.x and 2.x), CPython, the operating system.
+PATTERN = re.compile(r"DefaultCPUAllocator: (?:can't allocate|not enough) memory"
+                     r"|\[Errno 12\]|Cannot allocate memory|WinError 1455"
+                     r"|std::bad_alloc", re.I)
+
+
+def in_failure(failure: Failure) -> Iterator[Problem]:
+    name = failure.short_type
+    if name not in ("MemoryError", "_ArrayMemoryError") and not PATTERN.search(failure.message):
+        return
+    asked = ASKED.search(failure.message)
+    amount = f"a request for {wording.size(int(asked.group(1)))}" if asked else "a request"
+    yield Problem(
+        f"host memory is used up: {amount} was refused", failure.place,
+        (Evidence(f"{name}: {(failure.message or 'no text').splitlines()[0][:240]}", "exception"),
+         *wording.stack_evidence([f for f in failure.frames if f.user], "exception", 3)),
+        Fix("ask for less at that line, or give the job more memory",
+            detail="this is memory of the host: settings of the GPU's allocator do not touch it",
+            command="ulimit -v && free -g"),
+    )
+
+
+def in_run(run: Run) -> Iterator[Problem]:
+    victim = _victim(run)
+    if victim is None:
+        return
+    proof = _proof(run, victim)
+    if proof is None:
+        return
+    certain, text = proof
+    worker = victim.role == "worker"
+    who = workers.name(victim) if worker else "the process"
+    doing = workers.doing(victim) if worker else wording.batch(victim.place)
+    yield Problem(
+        f"host memory ran out: the kernel killed {who} {doing}", _place(run, victim),
+        (Evidence(text, "kernel" if certain else "supervisor"), *_numbers(run, victim),
+         *wording.progress(run)),
+        _fix(run), about=("ending", *(workers.about(run) if worker else ())),
+        confidence="certain" if certain else "likely",
+    )
+
+
+def _victim(run: Run) -> Process | None:
+    """The process that a SIGKILL ended, if that ended the run."""
+    if run.main is not None and run.main_signal == "SIGKILL":
+        return run.main
+    for worker in workers.ended(run):
+        if workers.ended_by(worker) == "SIGKILL" and workers.about(run):
+            return worker
+    return None
+
+
+def _proof(run: Run, victim: Process) -> tuple[bool, str] | None:
+    """(certain, evidence) that memory was the reason; None when nothing says so."""
+    memory = run.memory
+    if any(sent.target == victim.pid and sent.signal == "SIGKILL" for sent in run.signals):
+        return None
+    if victim.pid in memory.killed:
+        return True, f"the kernel log says that process {victim.pid} was killed for memory"
+    if memory.oom_kills:
+        return True, (f"the control group counts {wording.plural(memory.oom_kills, 'kill')} for "
+                      "memory during this run (oom_kill)")
+    if memory.limit and memory.peak >= NEAR * memory.limit:
+        return False, (f"memory reached {memory.peak / memory.limit:.0%} of the "
+                       f"{memory.limit_source} before SIGKILL")
+    return None
+
+
+def _place(run: Run, victim: Process) -> Place:
+    return workers.place(run, victim) if victim.role == "worker" else victim.place
+
+
+def _numbers(run: Run, victim: Process) -> Iterator[Evidence]:
+    memory = run.memory
+    limit = f" of {wording.size(memory.limit)} ({memory.limit_source})" if memory.limit else ""
+    yield Evidence(f"all processes together held {wording.size(memory.peak)}{limit}", "supervisor")
+    if victim.peak_rss:
+        yield Evidence(f"the killed process held {wording.size(victim.peak_rss)}", "supervisor")
+    if len(memory.trend) >= 4:
+        (t0, first), (t1, last) = memory.trend[0], memory.trend[-1]
+        if t1 > t0 and last > first:
+            yield Evidence(f"it grew by {wording.size((last - first) / (t1 - t0))} per second "
+                           f"over {t1 - t0:.0f} s", "supervisor")
+    loader = workers.loader_of(run)
+    if loader is not None:
+        yield Evidence(wording.loader_text(loader), "loader")
+
+
+def _fix(run: Run) -> Fix:
+    loader = workers.loader_of(run)
+    if loader is not None and loader.workers > 1:
+        peaks = [w.peak_rss or 0 for w in run.workers]
+        each = f" (each held up to {wording.size(max(peaks))})" if peaks else ""
+        return Fix(f"use fewer workers than {loader.workers}{each}, or give the job more memory")
+    return Fix("keep less in memory (see the line above), or give the job more memory",
+               detail="num_workers and the GPU's batch size are no cure if data piles up here")
+
+
+_PROGRAM = """
+import resource, torch
+torch.set_num_threads(1)
+resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
+kept = []
+for batch in torch.utils.data.DataLoader(torch.randn(12, 4), batch_size=4):
+    kept.append(torch.zeros({numbers}))
+"""
+
+RULE = Rule(
+    name="host-out-of-memory", doc=__doc__, category="memory", in_failure=in_failure,
+    in_run=in_run,
+    examples=(
+        fires(_PROGRAM.format(numbers="2 << 30"), "a request for 8 GiB was refused",
+              line="kept.append(torch.zeros(2 << 30))"),
+        quiet(_PROGRAM.format(numbers=1000)),
+    ),
+)

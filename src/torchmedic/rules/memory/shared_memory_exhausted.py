@@ -1,0 +1,67 @@
+"""Shared memory (`/dev/shm`) is full, so workers cannot hand over their batches.
+
+## What you see
+`Bus error`, `DataLoader worker (pid 4711) is killed by signal: Bus error. It is possible that
+dataloader's workers are out of shared memory`, `unable to write to file </torch_…>`, or
+`unable to open shared memory object`.
+## Why
+Workers put tensors into `/dev/shm`. In a container it holds 64 MiB unless told otherwise.
+## Fix
+Start the container with `--shm-size=8g` or `--ipc=host`; in Kubernetes mount an `emptyDir` with
+`medium: Memory` on `/dev/shm`. Fewer workers or a smaller `prefetch_factor` need less.
+## When this is fine
+Never.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from torchmedic import workers
+from torchmedic.model import Evidence, Fix, Problem, Rule, fires
+from torchmedic.observed import Failure, Run
+
+PATTERN = re.compile(
+    r"out of shared memory|insufficient shared memory|unable to write to file </torch_"
+    r"|unable to (?:open|mmap|resize) shared memory object|No space left on device.*(?:shm|torch_)"
+    r"|(?:shm|/torch_\d+).*No space left on device", re.I)
+FIX = Fix("give /dev/shm more room: docker run --shm-size=8g (or --ipc=host)",
+          detail="or use fewer workers, or a smaller prefetch_factor",
+          command="df -h /dev/shm")
+
+
+def in_failure(failure: Failure) -> Iterator[Problem]:
+    if PATTERN.search(failure.message) and "Too many open files" not in failure.message:
+        yield Problem("shared memory (`/dev/shm`) is full: workers can't hand over their batches",
+                      failure.place,
+                      (Evidence(failure.message.splitlines()[0][:240], "exception"),), FIX)
+
+
+def in_run(run: Run) -> Iterator[Problem]:
+    """A bus error in a worker is nearly always this; torch says so on the error stream."""
+    for worker in workers.ended(run):
+        if workers.ended_by(worker) == "SIGBUS" and workers.about(run):
+            said = next((line for line in run.output.lines if PATTERN.search(line)), None)
+            if said is not None:
+                yield Problem(
+                    f"shared memory (`/dev/shm`) is full: {workers.name(worker)} died of SIGBUS",
+                    workers.place(run, worker), (Evidence(said.strip()[:240], "stderr"),
+                                                 *workers.evidence(run, worker)),
+                    FIX, about=workers.about(run), confidence="likely")
+            return
+
+
+_LOG = """Traceback (most recent call last):
+  File "train.py", line 31, in <module>
+    for images, labels in loader:
+  File "/opt/conda/lib/python3.11/site-packages/torch/utils/data/dataloader.py", line 708, in __next__
+    data = self._next_data()
+RuntimeError: DataLoader worker (pid 4711) is killed by signal: Bus error. It is possible that dataloader's workers are out of shared memory. Please try to raise your shared memory limit.
+"""  # noqa: E501
+
+RULE = Rule(
+    name="shared-memory-exhausted", doc=__doc__, category="environment", in_failure=in_failure,
+    in_run=in_run,
+    examples=(fires(_LOG, "shared memory", "--shm-size", kind="log"),),
+)

@@ -1,0 +1,88 @@
+"""Nothing moves any more: no batch, no forward, no step, for much longer than usual.
+
+## What you see
+The progress bar stands still. No error, no exit. The GPU is idle or, for a collective, at 100 %.
+## Why
+A thread waits for something that does not come: a lock, a queue, another rank, a file on a
+network disk, an answer from a server.
+## Fix
+The stacks show who waits where. Mend that wait: give it a timeout, or make sure that the other
+side always answers.
+## When this is fine
+When the step really takes that long: `--hang-after SECONDS` sets your own limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torchmedic import wording
+from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
+from torchmedic.observed import Frame, Process, Run, Stall
+
+
+def in_run(run: Run) -> Iterator[Problem]:
+    stall, main = run.stall, run.main
+    if stall is None or stall.resumed or main is None:
+        return
+    stacks = stall.stacks.get(main.pid, {})
+    frames = stacks.get("main", main.stack)
+    place = main.place_at(frames) if frames else main.place
+    yield Problem(
+        f"no progress for {stall.after_s:.0f} s {wording.batch(place)}: the main thread "
+        f"{_waits(frames, stall)} {wording.phase(place)}".rstrip(), place,
+        (Evidence(_pace(stall), "supervisor"),
+         *wording.stack_evidence(frames, "main thread"), *_others(stall, main),
+         *wording.progress(run)),
+        Fix(f"look at what {wording.at(wording.innermost_user(frames)) or 'the main thread'} "
+            "waits for; give the wait a timeout"),
+        about=("stall", "ending"),
+    )
+
+
+def _waits(frames: tuple[Frame, ...], stall: Stall) -> str:
+    if not frames:
+        return "does not move"
+    verb = "computes" if stall.cpu_share > 0.5 else "waits"
+    return f"{verb} in `{frames[-1].function}`"
+
+
+def _pace(stall: Stall) -> str:
+    usual = (f"a step usually takes {stall.usual_step_s:.2g} s; " if stall.usual_step_s else "")
+    return f"{usual}all processes together used {stall.cpu_share:.2f} cores meanwhile"
+
+
+def _others(stall: Stall, main: Process) -> Iterator[Evidence]:
+    """Other threads and processes that run the user's own code."""
+    for pid, threads in stall.stacks.items():
+        for name, frames in threads.items():
+            frame = wording.innermost_user(frames)
+            if frame is None or (pid == main.pid and name == "main"):
+                continue
+            yield Evidence(f"process {pid}, {name}: {frames[-1].function} called from "
+                           f"{wording.at(frame)} in {frame.function}", "stacks")
+
+
+_PROGRAM = """
+import threading, torch
+from torch import nn
+torch.set_num_threads(1)
+net = nn.Linear(4, 2)
+lock = threading.Lock()
+def log(number):
+    with lock:
+        if number == 1:
+            {}
+for number, batch in enumerate(torch.utils.data.DataLoader(torch.randn(12, 4), batch_size=4)):
+    net(batch)
+    log(number)
+"""
+
+RULE = Rule(
+    name="hang", doc=__doc__, category="code", level="symptom", in_run=in_run,
+    examples=(
+        fires(_PROGRAM.format("log(number)"), "no progress for", "in batch 2", "waits in `log`",
+              line="with lock:", options=("--hang-after", "2", "--hang-stop")),
+        quiet(_PROGRAM.format("pass"), options=("--hang-after", "5")),
+    ),
+)

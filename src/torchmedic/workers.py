@@ -1,0 +1,93 @@
+"""What a run tells of DataLoader workers that ended before their time; several rules ask."""
+
+from __future__ import annotations
+
+import re
+
+from torchmedic import wording
+from torchmedic.model import Evidence, Place
+from torchmedic.observed import Failure, Loader, Process, Run, signal_name
+
+# torch's own words in the parent, for every way a worker can end.
+EXITED = re.compile(r"DataLoader worker \(pid(?:\(s\))? ?[\d, ]+\)|DataLoader worker.*killed by")
+
+
+def ended(run: Run) -> tuple[Process, ...]:
+    """Workers that ended other than by finishing their loop."""
+    return tuple(w for w in run.workers if w.exit_code not in (None, 0) or _left(w) or w.fatal)
+
+
+def _left(worker: Process) -> bool:
+    """It ended itself with 0, which only its own call tells."""
+    return bool(worker.exits) and not any(f.how == "uncaught" for f in worker.failures)
+
+
+def ended_by(worker: Process) -> str | None:
+    """The signal that ended it."""
+    code = worker.exit_code
+    return signal_name(-code) if code is not None and code < 0 else None
+
+
+def parent_failures(run: Run) -> tuple[Failure, ...]:
+    """The parent's exceptions that only say that some worker is gone."""
+    return tuple(f for f in run.failures if EXITED.search(f.message))
+
+
+def about(run: Run) -> tuple[str, ...]:
+    """Keys of what a worker's end explains."""
+    failures = parent_failures(run)
+    ends = any(f.how == "uncaught" for f in failures) or (
+        run.stall is not None and not run.stall.resumed)
+    return (*(f"failure:{f.key}" for f in failures), *(("ending",) if ends else ()))
+
+
+def loader_of(run: Run) -> Loader | None:
+    """The loader with workers that was in use last."""
+    main = run.main
+    used = [i.loader for i in main.iterations if i.loader.workers] if main else []
+    return used[-1] if used else None
+
+
+def name(worker: Process) -> str:
+    return f"DataLoader worker {worker.worker_index} (pid {worker.pid})"
+
+
+def doing(worker: Process) -> str:
+    """`while it prepared batch 2 (samples 8 to 15)`."""
+    if worker.batch is None:
+        return "before its first batch"
+    samples = worker.indices
+    if not samples:
+        return f"while it prepared batch {worker.batch}"
+    listed = (f"samples {samples[0]} to {samples[-1]}"
+              if len(samples) > 3 and list(samples) == list(range(samples[0], samples[-1] + 1))
+              else "sample" + ("s " if len(samples) > 1 else " ")
+              + ", ".join(map(str, samples[:8])) + ("…" if len(samples) > 8 else ""))
+    return f"while it prepared batch {worker.batch} ({listed})"
+
+
+def place(run: Run, worker: Process) -> Place:
+    """The worker's own line; else the line of the loop that waited for it."""
+    own = worker.place
+    if own.file is not None:
+        return own
+    main = run.main
+    current = wording.current_pass(main) if main else None
+    frame = wording.innermost_user(current.started) if current else None
+    if frame is None or main is None:
+        return own
+    return Place(file=frame.file, line=frame.line, function=frame.function, phase="data",
+                 epoch=main.epoch, batch=worker.batch, step=main.step, pid=worker.pid)
+
+
+def evidence(run: Run, worker: Process) -> tuple[Evidence, ...]:
+    """Exit code, loader, and what the parent said."""
+    loader = loader_of(run)
+    told = parent_failures(run)
+    first = told[0].message.splitlines()[0] if told else ""
+    return (
+        *((Evidence(f"exit code {worker.exit_code}", "worker"),)
+          if worker.exit_code is not None else ()),
+        *((Evidence(wording.loader_text(loader), "loader"),) if loader else ()),
+        *((Evidence(f"the parent only saw: {first[:160]}", "exception"),) if told else ()),
+    )
