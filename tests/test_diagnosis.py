@@ -156,6 +156,23 @@ def test_the_error_stream_tells_only_what_no_process_recorded():
     assert [f.message for f in unseen] == ["OSError: no", "e", "OutOfMemoryError: 114 MiB"]
 
 
+def test_a_printed_traceback_does_not_explain_a_signal():
+    run = run_of(output=read_log(traceback("OSError", "no")), ending=Ending(None, "SIGKILL"))
+    found = diagnose_run(run, [
+        on_type("any", "*"), rule("killed", Problem("k", about=("ending",)), level="symptom")])
+    assert names(found) == ["killed", "any"]
+
+
+def test_of_several_ranks_the_first_ended_it_and_a_launcher_never_did():
+    ranks = "".join(f"[rank{rank}]: {line}\n" for rank, kind in ((1, "ValueError"), (0, "OSError"))
+                    for line in traceback(kind, "m").splitlines())
+    launcher = traceback("ChildFailedError", "").replace("train.py", "/lib/python3.11/run.py")
+    found = diagnose_log(read_log(ranks + launcher), [on_type("any", "*")])
+    assert found[0].message == "ValueError: m" and len(found) == 3
+    alone = diagnose_log(read_log(traceback("KeyError", "1") + launcher), [on_type("any", "*")])
+    assert alone[0].message == "KeyError: 1"
+
+
 def test_log_rules_hear_the_error_stream_of_a_run():
     log_only = rule("driver-too-old", Problem("old driver"), look="in_log")
     assert names(diagnose_run(run_of(output=Log(("x",))), [log_only])) == ["driver-too-old"]

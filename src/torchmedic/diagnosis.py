@@ -115,7 +115,7 @@ class _Listener:
             if seen.earlier and rule.level == "fallback":
                 continue  # what was raised from it is what ended things
             look = partial(rule.in_failure, seen.failure)
-            self.hear(rule, look, about=seen.about, time=seen.failure.time)
+            self.hear(rule, look, about=seen.about, time=seen.order)
 
     def source(self, rules: Rules, script: Script) -> None:
         for rule in rules:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from torchmedic.logs.tracebacks import unwrapped
@@ -15,11 +15,13 @@ ENDING = "ending"
 class Witness:
     """A failure to show to the rules. about: the keys of what it is, and of what it led to.
 
-    earlier: another exception was raised from it or while it was handled.
+    order: smaller came first. earlier: another exception was raised from it or while it was
+    handled.
     """
 
     failure: Failure
     about: tuple[str, ...]
+    order: float = 0.0
     earlier: bool = False
 
 
@@ -38,26 +40,40 @@ def of_run(run: Run) -> Iterator[Witness]:
             again[twin.key] = (*again.get(twin.key, ()), *about)
         else:
             shown.append((inner, about))
-    for failure, about in shown:
-        yield from _with_earlier(failure, (*about, *again.get(failure.key, ())))
+    for order, (failure, about) in enumerate(shown):
+        yield from _with_earlier(failure, (*about, *again.get(failure.key, ())), order)
 
 
 def of_log(log: Log) -> Iterator[Witness]:
-    """The failures in the order of the text; the last one that nobody ignored ended it."""
-    lasting = [f for f in log.failures if not f.swallowed]
-    for failure in log.failures:
-        ended = bool(lasting) and failure is lasting[-1]
-        about = (f"failure:{failure.key}", *((ENDING,) if ended else ()))
-        yield from _with_earlier(unwrapped(failure), about)
+    """The failures in the order of the text."""
+    last = _last_told(log.failures)
+    for order, failure in enumerate(log.failures):
+        about = (f"failure:{failure.key}", *((ENDING,) if failure is last else ()))
+        yield from _with_earlier(unwrapped(failure), about, order)
 
 
-def _with_earlier(failure: Failure, about: tuple[str, ...]) -> Iterator[Witness]:
-    yield Witness(failure, about)
+def _last_told(told: Sequence[Failure]) -> Failure | None:
+    """The failure that ended what a text tells of.
+
+    Of several ranks the first that failed: the others lost their partner. A launcher's own
+    traceback, with no frame of the user's, only reports it.
+    """
+    lasting = [f for f in told if not f.swallowed]
+    ranks = [f for f in lasting if f.rank is not None]
+    if ranks:
+        return ranks[0]
+    own = [f for f in lasting if f.user_frame or not f.frames]
+    return next(reversed(own or lasting), None)
+
+
+def _with_earlier(failure: Failure, about: tuple[str, ...], order: float) -> Iterator[Witness]:
+    yield Witness(failure, about, order)
     seen = {id(failure)}
     while failure.during is not None and id(failure.during) not in seen:
         failure = failure.during
         seen.add(id(failure))
-        yield Witness(unwrapped(failure), (f"failure:{failure.key}", *about), earlier=True)
+        yield Witness(unwrapped(failure), (f"failure:{failure.key}", *about), order,
+                      earlier=True)
 
 
 def _that_ended(run: Run, recorded: list[Failure], told: list[Failure]) -> Failure | None:
@@ -68,8 +84,8 @@ def _that_ended(run: Run, recorded: list[Failure], told: list[Failure]) -> Failu
         for failure in group:
             if failure.how == "uncaught" and not failure.swallowed:
                 return failure
-    lasting = [f for f in told if not f.swallowed]
-    return lasting[-1] if lasting else None
+    # A traceback that was only printed says nothing about a signal.
+    return _last_told(told) if run.ending.signal is None else None
 
 
 def _known(told: Failure, recorded: list[Failure]) -> bool:
