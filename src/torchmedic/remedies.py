@@ -6,15 +6,17 @@ from torchmedic.model import Evidence, Fix
 from torchmedic.observed import Failure
 from torchmedic.shapes import tensors_in
 
+LONGEST = 200
 DROP_LAST = "leave out the last, smaller batch: `DataLoader(…, drop_last=True)`"
 
 
 def raised(failure: Failure) -> Evidence:
     """The exception itself, first line."""
-    lines = failure.message.strip().splitlines()
-    text = f"{failure.short_type}: {lines[0]}" if lines else failure.short_type
+    first = failure.message.strip().partition("\n")[0]
+    if len(first) > LONGEST:
+        first = first[:LONGEST].rpartition(" ")[0] + " …"
     where = f"log:{failure.line_number}" if failure.line_number else "exception"
-    return Evidence(text[:300], where)
+    return Evidence(f"{failure.short_type}: {first}" if first else failure.short_type, where)
 
 
 def held(failure: Failure) -> tuple[Evidence, ...]:

@@ -1,0 +1,1 @@
+"""What backward does."""

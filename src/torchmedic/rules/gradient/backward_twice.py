@@ -1,0 +1,102 @@
+"""Backward goes through a graph that an earlier backward has already freed.
+
+## What you see
+`RuntimeError: Trying to backward through the graph a second time`.
+## Why
+`backward()` frees what the graph saved, as soon as it is used. A second `backward()` fails on every
+part of the graph that both share: the same loss twice, two losses with a common part, or a tensor
+with history that was computed once before the loop and is used in each step.
+## Fix
+Compute the shared part again in each step, `detach()` it when it needs no gradient from there, or
+add the losses and call `backward()` once. `retain_graph=True` is right only when both backward
+calls belong to the same forward pass and the parameters do not change between them.
+## When this is fine
+Never: torch refuses to run it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from torchmedic.batches import recorded
+from torchmedic.keptstate import SECOND, culprit
+from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
+from torchmedic.observed import Failure, Run
+from torchmedic.remedies import raised
+
+
+def in_failure(failure: Failure) -> Iterator[Problem]:
+    if failure.how == "logged":
+        yield from problems(failure)
+
+
+def in_run(run: Run) -> Iterator[Problem]:
+    for seen in recorded(run):
+        for problem in problems(seen.failure):
+            if culprit(run, seen.failure) is None:  # else `recurrent-state-kept` says more
+                yield replace(problem, about=seen.about)
+
+
+def problems(failure: Failure) -> Iterator[Problem]:
+    if not SECOND.search(failure.message):
+        return
+    earlier = failure.step or 0
+    yield Problem(
+        _message(failure), where=failure.place, evidence=(raised(failure), *_steps(earlier)),
+        fix=Fix("compute what both backward calls share again in each step, or `detach()` it",
+                "two losses of one forward pass: add them and call `backward()` once", "unsafe"),
+    )
+
+
+def _message(failure: Failure) -> str:
+    where = f" in batch {failure.batch}" if failure.batch else ""
+    if failure.step:
+        return f"backward{where} reaches a part of the graph that an earlier step freed"
+    return f"backward{where} reaches a part of the graph that an earlier backward freed"
+
+
+def _steps(count: int) -> tuple[Evidence, ...]:
+    text = f"{count} optimizer step{'s' * (count > 1)} went through before"
+    return (Evidence(text, "steps"),) if count else ()
+
+
+_PROGRAM = """
+import torch
+
+torch.set_num_threads(1)
+net = torch.nn.Linear(3, 1)
+scale = torch.nn.Parameter(torch.ones(3))
+optimizer = torch.optim.SGD([*net.parameters(), scale], 0.1)
+weights = scale.exp()
+for _ in range(2):
+    optimizer.zero_grad()
+    %s
+    loss = (net(torch.randn(4, 3)) * weights).sum()
+    loss.backward(%s)
+    optimizer.step()
+"""
+_LOG = '''Traceback (most recent call last):
+  File "main.py", line 28, in step
+    loss2.backward()
+  File "/opt/conda/lib/python3.6/site-packages/torch/tensor.py", line 118, in backward
+    torch.autograd.backward(self, gradient, retain_graph, create_graph)
+RuntimeError: Trying to backward through the graph a second time, but the buffers have already \
+been freed. Specify retain_graph=True when calling backward the first time.
+'''
+
+RULE = Rule(
+    name="backward-twice", doc=__doc__, category="code", in_failure=in_failure, in_run=in_run,
+    examples=(
+        fires(_PROGRAM % ("pass", ""), "reaches a part of the graph that an earlier step freed",
+              "1 optimizer step went through before", line="loss.backward()",
+              title="computed before the loop"),
+        fires("import torch\nx = torch.ones(2, requires_grad=True)\nloss = x.exp().sum()\n"
+              "loss.backward()\nloss.backward()\n",
+              "reaches a part of the graph that an earlier backward freed", title="same loss"),
+        fires(_LOG, "that an earlier backward freed", kind="log", title="old wording"),
+        quiet(_PROGRAM % ("weights = scale.exp()", ""), title="computed in each step"),
+        quiet("import torch\nx = torch.ones(2, requires_grad=True)\nloss = x.exp().sum()\n"
+              "loss.backward(retain_graph=True)\nloss.backward()\n", title="graph retained"),
+    ),
+)
