@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from torchmedic.logs.tracebacks import unwrapped
 from torchmedic.observed import Failure, Log, Run
 
 ENDING = "ending"
@@ -33,7 +32,7 @@ def of_run(run: Run) -> Iterator[Witness]:
     again: dict[str, tuple[str, ...]] = {}
     shown = []
     for failure in sorted(recorded, key=lambda f: f.time) + told:
-        inner = unwrapped(failure)
+        inner = _unwrapped(failure)
         twin = next((f for f in recorded if inner is not failure and _same(f, inner)), None)
         about = (f"failure:{failure.key}", *((ENDING,) if failure is last else ()))
         if twin is not None:  # a worker's exception, raised again in the parent
@@ -49,7 +48,7 @@ def of_log(log: Log) -> Iterator[Witness]:
     last = _last_told(log.failures)
     for order, failure in enumerate(log.failures):
         about = (f"failure:{failure.key}", *((ENDING,) if failure is last else ()))
-        yield from _with_earlier(unwrapped(failure), about, order)
+        yield from _with_earlier(_unwrapped(failure), about, order)
 
 
 def _last_told(told: Sequence[Failure]) -> Failure | None:
@@ -72,7 +71,7 @@ def _with_earlier(failure: Failure, about: tuple[str, ...], order: float) -> Ite
     while failure.during is not None and id(failure.during) not in seen:
         failure = failure.during
         seen.add(id(failure))
-        yield Witness(unwrapped(failure), (f"failure:{failure.key}", *about), order,
+        yield Witness(_unwrapped(failure), (f"failure:{failure.key}", *about), order,
                       earlier=True)
 
 
@@ -88,12 +87,19 @@ def _that_ended(run: Run, recorded: list[Failure], told: list[Failure]) -> Failu
     return _last_told(told) if run.ending.signal is None else None
 
 
+def _unwrapped(failure: Failure) -> Failure:
+    # Imported late: rules import this module, and the list of rules needs no log reader.
+    from torchmedic.logs.tracebacks import unwrapped
+
+    return unwrapped(failure)
+
+
 def _known(told: Failure, recorded: list[Failure]) -> bool:
-    inner = unwrapped(told)
+    inner = _unwrapped(told)
     for failure in recorded:
         now: Failure | None = failure
         while now is not None:
-            if _same(unwrapped(now), inner):
+            if _same(_unwrapped(now), inner):
                 return True
             now = now.during
     return False
