@@ -178,6 +178,6 @@ def _process(diagnosis: Diagnosis) -> str:
         facts.append(f"exit code {process['exit_code']}")
     if isinstance(process.get("duration_s"), (int, float)):
         facts.append(f"{process['duration_s']:.1f} s")
-    if process.get("step"):
-        facts.append(f"{process['step']} optimizer steps")
+    if process.get("steps"):
+        facts.append(f"{process['steps']} optimizer steps")
     return ", ".join(facts) or diagnosis.command

@@ -27,7 +27,7 @@ def run_and_diagnose(command: list[str], args: argparse.Namespace) -> int:
     try:
         diagnosed = diagnose(kept.path, code)
         store.finish(kept, diagnosed)
-        show(diagnosed, args.output_format, args.output_file)
+        show(diagnosed, kept.path, args.output_format, args.output_file)
     except Exception as error:
         if os.environ.get("TORCHMEDIC_DEBUG"):
             raise
@@ -91,11 +91,20 @@ def fails(findings: tuple[Finding, ...], fail_on: str | None) -> bool:
     return any(finding.severity in levels for finding in findings)
 
 
-def show(diagnosed: Diagnosis, output_format: str, file: Path | None) -> None:
+def show(diagnosed: Diagnosis, folder: Path, output_format: str, file: Path | None) -> None:
     if file is not None:
         report.write_file(diagnosed, output_format, file)
-    else:
-        report.write(diagnosed, output_format, sys.stderr)
+        return
+    if output_format == "full":
+        sys.stderr.write(gap(diagnosed, folder))
+    report.write(diagnosed, output_format, sys.stderr)
+
+
+def gap(diagnosed: Diagnosis, folder: Path) -> str:
+    """What sets the report apart from the program's last line, which may not be ended."""
+    last = (folder / "output.txt").read_text(encoding="utf-8")[-1:]
+    unended = "\n" if last not in ("", "\n") else ""
+    return unended + ("" if diagnosed.verdict.category == "none" else "\n")
 
 
 def say(text: str) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torchmedic import redact
 from torchmedic.supervise.child import Child
 from torchmedic.supervise.environment import child_environment
 from torchmedic.supervise.follow import Follower, StallSeen
@@ -49,14 +50,15 @@ def supervise(command: Sequence[str], folder: Path, options: Options,
     finally:
         child.close()
     facts = {
-        "command": list(command), "pid": child.pid, "status": status, "started": began_at,
+        "command": redact.argument_list(command), "pid": child.pid, "status": status, "started": began_at,
         "duration_s": time.monotonic() - began, "forwarded": child.forwarded,
         "statuses": {str(pid): code for pid, code in child.statuses.items()},
         "memory": _memory(follower), "stall": _stall(follower.stall),
         "terminal": child.terminal_output,
         "left_behind": [process.pid for process in family(os.getpid())[1:]],
     }
-    (folder / "output.txt").write_text(child.tail.text, encoding="utf-8", errors="replace")
+    (folder / "output.txt").write_text(redact.text(child.tail.text), encoding="utf-8",
+                                       errors="replace", newline="")
     (folder / "facts.json").write_text(json.dumps(facts), encoding="utf-8")
     return status
 
