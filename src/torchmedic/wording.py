@@ -55,6 +55,13 @@ def phase(place: Place) -> str:
     return f"{words} (`{place.module}`)" if place.module and words else words
 
 
+def moment(place: Place) -> str:
+    """`in batch 2, in the forward pass (`encoder`)`."""
+    if place.batch is None and place.phase in (None, "setup", "other"):
+        return "before the first batch"
+    return ", ".join(part for part in (batch(place), phase(place)) if part)
+
+
 def progress(run: Run, process: Process | None = None) -> tuple[Evidence, ...]:
     """How far the run was: batches of the loader, epochs of the loop, steps."""
     process = process or run.main
@@ -71,8 +78,9 @@ def progress(run: Run, process: Process | None = None) -> tuple[Evidence, ...]:
 
 def current_pass(process: Process) -> Iteration | None:
     """The pass that was in progress, or else the last one."""
-    open_passes = [i for i in process.iterations if not i.exhausted]
-    return (open_passes or list(process.iterations) or [None])[-1]
+    unfinished = [item for item in process.iterations if not item.exhausted]
+    passes = unfinished or process.iterations
+    return passes[-1] if passes else None
 
 
 def pass_text(run: Run, item: Iteration, process: Process) -> str:

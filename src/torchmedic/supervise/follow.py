@@ -18,6 +18,7 @@ from torchmedic.supervise.rings import Ring, read_ring
 
 PERIOD = 0.25  # seconds between looks
 BEFORE_FIRST = 300.0  # seconds without progress before the first batch; data sets take long
+SETUP_TIMES = 10  # before anything moved, --hang-after counts this many times
 AFTER_FIRST = 60.0  # never less than this once it trains
 STEPS_LOST = 30  # a hang lasts at least as long as this many usual steps …
 GAPS_LOST = 5  # … and this many times the longest pause the run has made so far
@@ -68,10 +69,10 @@ class Pace:
 
     def patience(self, fixed: float | None) -> float:
         """Seconds without progress that this run's own pace explains."""
+        if not self.started:  # imports, downloads, compiling: nobody knows how long
+            return BEFORE_FIRST if fixed is None else min(BEFORE_FIRST, fixed * SETUP_TIMES)
         if fixed is not None:
             return fixed
-        if not self.started:
-            return BEFORE_FIRST
         step = self.usual_step or 0.0
         return max(AFTER_FIRST, STEPS_LOST * step, GAPS_LOST * self.longest_gap)
 

@@ -31,7 +31,7 @@ class ControlGroup:
         except OSError:
             return cls(None)
         for line in lines:
-            number, controllers, path = (line.split(":", 2) + ["", ""])[:3]
+            number, controllers, path = [*line.split(":", 2), "", ""][:3]
             if "memory" in controllers.split(","):
                 return cls(_existing(root / "sys/fs/cgroup/memory", path), 1)
             if number == "0" and not controllers and _has_memory(root, path):

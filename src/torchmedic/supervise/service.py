@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -77,7 +78,7 @@ def retry(run: Run, findings: tuple[Finding, ...]) -> str | None:
     """The command to type after mending, with secrets masked."""
     if not any(f.severity != "info" for f in findings):
         return None
-    return "torchmedic run -- " + " ".join(redact.argument_list(list(run.command)))
+    return "torchmedic run -- " + shlex.join(redact.argument_list(run.command))
 
 
 def exit_code(status: int) -> int:

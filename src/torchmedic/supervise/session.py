@@ -50,7 +50,8 @@ def supervise(command: Sequence[str], folder: Path, options: Options,
     finally:
         child.close()
     facts = {
-        "command": redact.argument_list(command), "pid": child.pid, "status": status, "started": began_at,
+        "command": redact.argument_list(command), "pid": child.pid, "status": status,
+        "started": began_at,
         "duration_s": time.monotonic() - began, "forwarded": child.forwarded,
         "statuses": {str(pid): code for pid, code in child.statuses.items()},
         "memory": _memory(follower), "stall": _stall(follower.stall),

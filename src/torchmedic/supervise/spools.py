@@ -124,7 +124,20 @@ def failure_of(event: Event, key: str, spool: Spool) -> Failure:
 
 def _earlier(data: Mapping[str, Any], key: str, event: Event, spool: Spool) -> Failure:
     merged = {**event, "outer": None, "during": None, **data}
-    return failure_of(merged, key, spool)
+    earlier = failure_of(merged, key, spool)
+    return replace(earlier, frames=_callers(earlier, event) + earlier.frames)
+
+
+def _callers(earlier: Failure, event: Event) -> tuple[Frame, ...]:
+    """The calls that led to the `try` in which it was caught; its own traceback begins there."""
+    if not earlier.frames:
+        return ()
+    first = earlier.frames[0]
+    later = frames_of(event.get("outer")) + frames_of(event.get("frames"))
+    for number, frame in enumerate(later):
+        if (frame.file, frame.function) == (first.file, first.function):
+            return later[:number]
+    return ()
 
 
 def failures_of(spool: Spool) -> tuple[Failure, ...]:
@@ -241,7 +254,7 @@ def process_of(spool: Spool, role: Role, exit_code: int | None, peak: int | None
     return Process(
         pid=spool.pid, parent=int(facts["parent"]), argv=tuple(facts["argv"]), role=role,
         executable=facts.get("executable") or "", started=float(facts["time"]),
-        ended=spool.first("ended") is not None, exit_code=exit_code, rank=facts.get("rank"),
+        ended=spool.first("ended") is not None or bool(spool.slot(layout.ENDED)), exit_code=exit_code, rank=facts.get("rank"),
         torch=torch["version"] if torch else None, python=facts.get("python"),
         worker_index=worker["index"] if worker else None,
         phase=cast(Any, spool.ring.phase if spool.ring else "setup"),

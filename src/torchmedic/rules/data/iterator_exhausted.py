@@ -37,17 +37,17 @@ def in_failure(failure: Failure) -> Iterator[Problem]:
 
 
 def in_run(run: Run) -> Iterator[Problem]:
-    main = run.main
-    for item in main.iterations if main else ():
-        if item.by != "next" or item.exhausted is not True or item is not main.iterations[-1]:
-            continue
+    last = run.main.iterations[-1:] if run.main else ()
+    for item in last:
         frame = wording.innermost_user(item.left)
-        wanted = _wanted(run, frame) if frame else None
-        if frame and wanted:
-            yield _problem(run, item, frame, *wanted)
+        if item.by != "next" or item.exhausted is not True or frame is None:
+            continue
+        wanted = _wanted(run, frame)
+        if wanted:
+            yield _problem(run, item, *wanted)
 
 
-def _problem(run: Run, item: Iteration, frame: Frame, loop: Loop, wish: str) -> Problem:
+def _problem(run: Run, item: Iteration, loop: Loop, wish: str) -> Problem:
     main = run.main
     assert main is not None
     return Problem(

@@ -18,9 +18,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from torchmedic import workers
+from torchmedic import wording, workers
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires
-from torchmedic.observed import Failure, Run
+from torchmedic.observed import Failure, Process, Run
 
 PATTERN = re.compile(
     r"out of shared memory|insufficient shared memory|unable to write to file </torch_"
@@ -32,6 +32,8 @@ FIX = Fix("give /dev/shm more room: docker run --shm-size=8g (or --ipc=host)",
 
 
 def in_failure(failure: Failure) -> Iterator[Problem]:
+    if failure.how != "logged" and "killed by signal" in failure.message:
+        return  # torch only guesses; in a run the worker's own stack is known
     if PATTERN.search(failure.message) and "Too many open files" not in failure.message:
         yield Problem("shared memory (`/dev/shm`) is full: workers can't hand over their batches",
                       failure.place,
@@ -39,17 +41,22 @@ def in_failure(failure: Failure) -> Iterator[Problem]:
 
 
 def in_run(run: Run) -> Iterator[Problem]:
-    """A bus error in a worker is nearly always this; torch says so on the error stream."""
+    """A bus error of a worker while it wrote a tensor to shared memory."""
     for worker in workers.ended(run):
-        if workers.ended_by(worker) == "SIGBUS" and workers.about(run):
-            said = next((line for line in run.output.lines if PATTERN.search(line)), None)
-            if said is not None:
-                yield Problem(
-                    f"shared memory (`/dev/shm`) is full: {workers.name(worker)} died of SIGBUS",
-                    workers.place(run, worker), (Evidence(said.strip()[:240], "stderr"),
-                                                 *workers.evidence(run, worker)),
-                    FIX, about=workers.about(run), confidence="likely")
+        if workers.ended_by(worker) == "SIGBUS" and workers.about(run) and _handing_over(worker):
+            yield Problem(
+                f"shared memory (`/dev/shm`) is full: {workers.name(worker)} died of SIGBUS while "
+                "it handed over a batch", workers.place(run, worker),
+                (*wording.stack_evidence(worker.fatal_frames, "worker's own stack"),
+                 *workers.evidence(run, worker)),
+                FIX, about=workers.about(run))
             return
+
+
+def _handing_over(worker: Process) -> bool:
+    """Its innermost frames copy or share a tensor."""
+    return any(f.file.endswith(("collate.py", "reductions.py", "storage.py", "queues.py"))
+               for f in worker.fatal_frames[-4:])
 
 
 _LOG = """Traceback (most recent call last):

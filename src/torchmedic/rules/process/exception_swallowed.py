@@ -20,8 +20,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from torchmedic import wording
-from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
-from torchmedic.observed import Failure, Frame, Iteration, Place, Process, Run
+from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
+from torchmedic.observed import Failure, Frame, Iteration, Process, Run
 from torchmedic.source.blocks import Handler
 
 FIX = Fix("catch only the exception you expect there, and re-raise all others (`raise`)")

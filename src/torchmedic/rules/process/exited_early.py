@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from torchmedic import wording
-from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
-from torchmedic.observed import ExitCall, Frame, Iteration, Place, Process, Run
+from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
+from torchmedic.observed import ExitCall, Frame, Iteration, Process, Run
 
 
 def in_run(run: Run) -> Iterator[Problem]:

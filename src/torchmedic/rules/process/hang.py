@@ -29,8 +29,8 @@ def in_run(run: Run) -> Iterator[Problem]:
     frames = stacks.get("main", main.stack)
     place = main.place_at(frames) if frames else main.place
     yield Problem(
-        f"no progress for {stall.after_s:.0f} s {wording.batch(place)}: the main thread "
-        f"{_waits(frames, stall)} {wording.phase(place)}".rstrip(), place,
+        f"no progress for {stall.after_s:.0f} s: the main thread {_waits(frames, stall)} "
+        f"{wording.moment(place)}", place,
         (Evidence(_pace(stall), "supervisor"),
          *wording.stack_evidence(frames, "main thread"), *_others(stall, main),
          *wording.progress(run)),

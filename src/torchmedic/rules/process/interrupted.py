@@ -51,13 +51,19 @@ def _handled(run: Run, main: Process, call: ExitCall) -> Problem:
 def _interrupted(run: Run, main: Process, error: Failure | None) -> Problem:
     place = error.place if error else main.place
     about = ("ending", *((f"failure:{error.key}",) if error else ()))
-    source = "torchmedic passed SIGINT on" if run.ending.forwarded == "SIGINT" else (
-        "SIGINT came from the terminal or from outside")
     return Problem(
-        f"the run was interrupted {wording.batch(place)} {wording.phase(place)}".rstrip(), place,
-        (Evidence(source, "supervisor"), *wording.progress(run)),
+        f"the run was interrupted {wording.moment(place)}", place,
+        (Evidence(_sender(run), "supervisor"), *wording.progress(run)),
         about=about, severity="warning",
     )
+
+
+def _sender(run: Run) -> str:
+    if run.stall is not None and run.stall.stopped:
+        return "torchmedic sent SIGINT, because the run did not move (--hang-stop)"
+    if run.ending.forwarded == "SIGINT":
+        return "torchmedic received SIGINT and passed it on"
+    return "SIGINT came from the terminal, or from outside"
 
 
 _PROGRAM = """
