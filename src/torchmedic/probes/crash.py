@@ -1,7 +1,8 @@
 """Native crashes and stacks on demand: faulthandler writes to a file of ours.
 
 Where the script (or PYTHONFAULTHANDLER) enabled faulthandler itself, it keeps it: its dump then
-goes to the standard error stream as the user asked, and is read from there.
+goes to the standard error stream as the user asked, and is read from there. Until then it looks
+to the script as if faulthandler were off.
 """
 
 from __future__ import annotations
@@ -11,7 +12,11 @@ import faulthandler
 import os
 
 from .layout import DUMP_SIGNAL
+from .patching import Probe, excise
 from .recorder import emit, recorder, state
+
+crash = Probe("crash")
+_enable, _disable = faulthandler.enable, faulthandler.disable
 
 
 class _Dumps:
@@ -34,8 +39,9 @@ def start():
     if _dumps.fd < 0:
         return
     if not faulthandler.is_enabled():
-        faulthandler.enable(_dumps.fd, all_threads=True)
+        _enable(_dumps.fd, all_threads=True)
         _dumps.ours = True
+    install()
     number = dump_signal()
     if number is not None and hasattr(faulthandler, "register"):
         if _signal.getsignal(number) in (_signal.SIG_DFL, None):
@@ -50,8 +56,8 @@ def after_fork():
     if _dumps.fd < 0:
         _dumps.fd = old
         return
-    if ours and faulthandler.is_enabled():
-        faulthandler.enable(_dumps.fd, all_threads=True)
+    if ours:
+        _enable(_dumps.fd, all_threads=True)
     number = dump_signal()
     if number is not None and hasattr(faulthandler, "register"):
         faulthandler.register(number, _dumps.fd, all_threads=True, chain=False)
@@ -64,10 +70,57 @@ def take_over_again():
     """After torch installed its worker handlers: dump first, then let theirs speak."""
     try:
         if _dumps.ours and _dumps.fd >= 0:
-            faulthandler.disable()
-            faulthandler.enable(_dumps.fd, all_threads=True)
+            _disable()
+            _enable(_dumps.fd, all_threads=True)
     except Exception as error:
         emit("probe-error", probe="crash", error=repr(error)[:300])
+
+
+def install():
+    if not crash.installed:
+        crash.wrap(faulthandler, "enable", _wrap_enable)
+        crash.wrap(faulthandler, "disable", _wrap_disable)
+        crash.wrap(faulthandler, "is_enabled", _wrap_is_enabled)
+
+
+def uninstall():
+    crash.uninstall()
+
+
+def _wrap_enable(original):
+    def enable(*args, **kwargs):
+        try:
+            result = original(*args, **kwargs)
+        except BaseException as error:
+            excise(error)
+            raise
+        _dumps.ours = False
+        return result
+
+    return enable
+
+
+def _wrap_disable(original):
+    def disable():
+        enabled = original()
+        if _dumps.fd < 0:
+            return enabled
+        theirs = enabled and not _dumps.ours
+        try:
+            _enable(_dumps.fd, all_threads=True)
+            _dumps.ours = True
+        except Exception as error:
+            crash.fail(error)
+        return theirs
+
+    return disable
+
+
+def _wrap_is_enabled(original):
+    def is_enabled():
+        return original() and not _dumps.ours
+
+    return is_enabled
 
 
 recorder.after_fork.append(after_fork)

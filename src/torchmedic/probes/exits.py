@@ -47,13 +47,13 @@ def _signal_name(number):
 
 
 def _wrap_exit(original):
-    def exit(*args):
+    def exit(*args, **kwargs):
         try:
             _tell("sys.exit", args[0] if args else None)
         except Exception as error:
             exits.fail(error)
         try:
-            original(*args)
+            original(*args, **kwargs)
         except BaseException as error:
             excise(error)
             raise
@@ -86,7 +86,11 @@ def _wrap_os_exit(original):
             recorder.emit("ended", how="os._exit", code=status)
         except Exception as error:
             exits.fail(error)
-        original(status)
+        try:
+            original(status)
+        except BaseException as error:
+            excise(error)
+            raise
 
     return _exit
 
@@ -117,7 +121,11 @@ def _wrap_kill(target_of):
                     _tell_signal(target_of(args), args[-1])
             except Exception as error:
                 kills.fail(error)
-            return original(*args)
+            try:
+                return original(*args)
+            except BaseException as error:  # also what the signal's own handler raises
+                excise(error)
+                raise
 
         return kill
 

@@ -12,6 +12,8 @@ USER_FRAMES_WITH_VALUES = 5
 LIBRARY_FRAMES_WITH_VALUES = 4
 MOST_VALUES = 40
 MESSAGE_LIMIT = 6000
+OPTIMIZED = 1  # inspect.CO_OPTIMIZED: a function, whose variables are no dict of their own
+LOCALS = frozenset(("locals", "vars", "exec"))  # they hand out the very dict we would read
 
 # Filled by the training probe: the path of an nn.Module from its model's root, by its id.
 module_path = {"of": lambda module: None}
@@ -63,17 +65,35 @@ def _entry(frame, line, user):
     entry = {"file": code.co_filename, "line": line or 0, "function": code.co_name, "user": user}
     torch = sys.modules.get("torch")
     if code.co_varnames[:1] == ("self",) and torch is not None and hasattr(torch, "nn"):
-        owner = frame.f_locals.get("self")
+        owner = variables(frame).get("self")
         if isinstance(owner, torch.nn.Module):
             entry["module_class"] = type(owner).__name__
             entry["module"] = module_path["of"](owner)
     return entry
 
 
+def variables(frame):
+    """A frame's variables, read so that nothing of them stays behind.
+
+    Before 3.13 reading `f_locals` of a function leaves a copy with the frame: a tensor that the
+    function deletes would live on, and a dict that it got from `locals()` would change.
+    """
+    code = frame.f_code
+    if sys.version_info >= (3, 13) or not code.co_flags & OPTIMIZED:
+        return dict(frame.f_locals)
+    if sys.gettrace() is not None or not LOCALS.isdisjoint(code.co_names):
+        return {}
+    snapshot = frame.f_locals
+    found = dict(snapshot)
+    if sys.getrefcount(snapshot) <= 3:  # the frame's, ours and the argument: nobody else's
+        snapshot.clear()
+    return found
+
+
 def locals_of(frame):
     """Summaries of a frame's variables by name, those that say something."""
     found = {}
-    for name, value in list(frame.f_locals.items()):
+    for name, value in variables(frame).items():
         if name.startswith("__") or values.is_secret(name):
             continue
         try:
@@ -90,7 +110,7 @@ def locals_of(frame):
 def scalars_of(frame):
     """Plain numbers among a frame's variables and the settings of a parsed command line."""
     found = {}
-    for name, value in list(frame.f_locals.items()):
+    for name, value in variables(frame).items():
         kind = type(value)
         plain = kind in values.PLAIN or (kind.__name__ == "Namespace")
         if plain and not name.startswith("__") and len(found) < MOST_VALUES:

@@ -186,43 +186,64 @@ def _wrap_iter(original):
 
 
 def _wrap_next(original):
-    passes = book
-
     def __next__(self):
-        entry = passes.passes.get(id(self))
-        if entry is None:
-            return original(self)
-        try:
-            slots = state.slots
-            count = entry.count + 1
-            slots[PHASE] = DATA
-            slots[BATCH] = count
-            slots[EPOCH] = entry.epoch
-            slots[LOADER] = entry.loader
-            if not entry.began:
-                _first(entry, sys._getframe(1))
-            if watch.is_pending():
-                watch.resolve("next-batch")
-        except Exception as error:
-            loaders.fail(error)
+        entry = _asked(self)
         try:
             batch = original(self)
-        except StopIteration as error:
-            slots[PHASE] = OTHER
-            slots[BATCH] = entry.count
-            _end(entry, True)
-            excise(error)
-            raise
         except BaseException as error:
-            watch.seen(error)
-            tell_worker_exits()
+            _not_given(entry, error)
             excise(error)
             raise
-        entry.count = count
-        slots[PHASE] = OTHER
+        if entry is not None:
+            _given(entry)
         return batch
 
     return __next__
+
+
+def _asked(iterator):
+    """Before a batch: where the loop is now. None for an iterator that nobody saw begin."""
+    try:
+        entry = book.passes.get(id(iterator))
+        if entry is None:
+            return None
+        slots = state.slots
+        slots[PHASE] = DATA
+        slots[BATCH] = entry.count + 1
+        slots[EPOCH] = entry.epoch
+        slots[LOADER] = entry.loader
+        if not entry.began:
+            _first(entry, sys._getframe(2))
+        if watch.is_pending():
+            watch.resolve("next-batch")
+        return entry
+    except Exception as error:
+        loaders.fail(error)
+        return None
+
+
+def _given(entry):
+    try:
+        entry.count += 1
+        state.slots[PHASE] = OTHER
+    except Exception as error:
+        loaders.fail(error)
+
+
+def _not_given(entry, error):
+    """The pass is used up, or this batch could not be made."""
+    if entry is None:
+        return
+    try:
+        if isinstance(error, StopIteration):
+            state.slots[PHASE] = OTHER
+            state.slots[BATCH] = entry.count
+            _end(entry, True)
+        else:
+            watch.seen(error, 2)
+            tell_worker_exits()
+    except Exception as problem:
+        loaders.fail(problem)
 
 
 def tell_worker_exits():

@@ -7,8 +7,10 @@ probe is switched off, the fault is recorded and the program goes on.
 
 from __future__ import annotations
 
+import os
 import sys
 
+from .paths import HERE
 from .recorder import emit
 
 # From 3.11 a bare `raise` takes the traceback from the exception itself, so a frame that was
@@ -43,8 +45,10 @@ class Probe:
             return False
         wrapper = make(original)
         _look_like(wrapper, original)
-        setattr(owner, attribute, wrapper)
-        self.patches.append((owner, attribute, original, wrapper))
+        for place in (owner, _home(owner, attribute, original)):
+            if place is not None:
+                setattr(place, attribute, wrapper)
+                self.patches.append((place, attribute, original, wrapper))
         return True
 
     def on_uninstall(self, remove):
@@ -65,14 +69,25 @@ class Probe:
         if self.failed:
             return
         self.failed = True
-        emit("probe-error", probe=self.name, error=_describe(error))
         try:
+            emit("probe-error", probe=self.name, error=_describe(error))
             self.uninstall()
         except Exception:
             pass
 
 
 _MISSING = object()
+
+# `warnings` and `logging` leave out frames of such files when they count stack levels, so that a
+# warning is placed at the line where it would be without us.
+UNCOUNTED = os.path.join(HERE, "importlib._bootstrap")
+
+
+def _home(owner, attribute, original):
+    """The module a function says it comes from (posix, of os.kill): pickle looks it up there."""
+    home = sys.modules.get(getattr(original, "__module__", None) or "")
+    found = getattr(home, "__dict__", {}).get(attribute)
+    return home if home is not owner and found is original else None
 
 
 def _look_like(wrapper, original):
@@ -83,6 +98,9 @@ def _look_like(wrapper, original):
             setattr(wrapper, name, value)
     wrapper.__dict__.update(getattr(original, "__dict__", {}))
     wrapper.__wrapped__ = original
+    code = wrapper.__code__
+    file = os.path.join(UNCOUNTED, os.path.basename(code.co_filename))
+    wrapper.__code__ = code.replace(co_filename=file)
 
 
 def _describe(error):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import weakref
 
 from . import compat, frames, watch
-from .layout import BACKWARD, BACKWARDS, CALLS, FORWARD, MODULE, PHASE, SCHEDULES, STEP, STEPS
+from .layout import BACKWARD, BACKWARDS, CALLS, FORWARD, MODULE, OTHER, PHASE, SCHEDULES, STEP, STEPS
 from .patching import Probe, excise
 from .recorder import emit, state
 
@@ -145,17 +145,23 @@ def _wrap_backward(make_compiling):
         def backward(*args, **kwargs):
             if compiling():
                 return original(*args, **kwargs)
-            slots = state.slots
-            before = slots[PHASE]
-            slots[PHASE] = BACKWARD
+            try:
+                before = state.slots[PHASE]
+                state.slots[PHASE] = BACKWARD
+            except Exception as error:
+                gradients.fail(error)
+                before = 0
             try:
                 result = original(*args, **kwargs)
             except BaseException as error:
                 watch.seen(error)
                 excise(error)
                 raise
-            slots[PHASE] = before
-            slots[BACKWARDS] += 1
+            try:
+                state.slots[PHASE] = before
+                state.slots[BACKWARDS] += 1
+            except Exception as error:
+                gradients.fail(error)
             return result
 
         return backward
@@ -166,7 +172,10 @@ def _wrap_backward(make_compiling):
 def _before_step(compiling):
     def torchmedic_before_step(optimizer, args, kwargs):
         if not compiling():
-            state.slots[PHASE] = STEP
+            try:
+                state.slots[PHASE] = STEP
+            except Exception as error:
+                optimizers.fail(error)
 
     return torchmedic_before_step
 
@@ -174,9 +183,12 @@ def _before_step(compiling):
 def _after_step(compiling):
     def torchmedic_after_step(optimizer, args, kwargs):
         if not compiling():
-            slots = state.slots
-            slots[STEPS] += 1
-            slots[PHASE] = 5  # layout.OTHER
+            try:
+                slots = state.slots
+                slots[STEPS] += 1
+                slots[PHASE] = OTHER
+            except Exception as error:
+                optimizers.fail(error)
 
     return torchmedic_after_step
 
@@ -184,9 +196,18 @@ def _after_step(compiling):
 def _wrap_schedule(compiling):
     def make(original):
         def step(self, *args, **kwargs):
-            if not compiling():
+            if compiling():
+                return original(self, *args, **kwargs)
+            try:
                 state.slots[SCHEDULES] += 1
-            return original(self, *args, **kwargs)
+            except Exception as error:
+                schedulers.fail(error)
+            try:
+                return original(self, *args, **kwargs)
+            except BaseException as error:
+                watch.seen(error)
+                excise(error)
+                raise
 
         return step
 

@@ -27,14 +27,9 @@ def _observe():
 
 
 def _start_the_shadowed_one():
-    ours = sys.modules.pop("sitecustomize", None)
-    try:
-        import sitecustomize  # noqa: F401
-    except ImportError as error:
-        if getattr(error, "name", None) != "sitecustomize":
-            raise
-        if ours is not None:
-            sys.modules["sitecustomize"] = ours
+    # Where there is none, its ImportError goes on: `site` expects it, and no module of ours stays.
+    sys.modules.pop("sitecustomize", None)
+    import sitecustomize  # noqa: F401
 
 
 _leave_the_path()
