@@ -69,14 +69,14 @@ class Recorder:
 
     def _open_ring(self):
         try:
-            fd = os.open(self._path(".ring"), os.O_CREAT | os.O_RDWR, 0o600)
+            fd = high_descriptor(os.open(self._path(".ring"), os.O_CREAT | os.O_RDWR, 0o600))
             try:
                 # Blocks are reserved now: a write to a hole on a full disk would be a SIGBUS.
                 if hasattr(os, "posix_fallocate"):
                     os.posix_fallocate(fd, 0, layout.SIZE)
                 else:
                     os.write(fd, b"\0" * layout.SIZE)
-                ring = mmap.mmap(fd, layout.SIZE)
+                ring = _mapped(fd)
             finally:
                 os.close(fd)
         except (OSError, ValueError):
@@ -129,7 +129,28 @@ class Recorder:
 
     def spent(self, nanoseconds):
         """Account for time that we took from the program outside its hot path."""
-        state.slots[layout.OVERHEAD_NS] += nanoseconds
+        try:
+            state.slots[layout.OVERHEAD_NS] += nanoseconds
+        except Exception:
+            pass
+
+
+def _mapped(fd):
+    """The file in memory. mmap keeps a duplicate, which must not take a low number either."""
+    if sys.version_info >= (3, 13):
+        return mmap.mmap(fd, layout.SIZE, trackfd=False)
+    taken = []
+    try:
+        while not taken or taken[-1] < HIGH_FD:
+            taken.append(os.dup(fd))
+    except OSError:  # Fewer are allowed: any number will do.
+        if taken:
+            os.close(taken.pop())
+    try:
+        return mmap.mmap(fd, layout.SIZE)
+    finally:
+        for number in taken:
+            os.close(number)
 
 
 def high_descriptor(fd):
