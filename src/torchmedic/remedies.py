@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from torchmedic.model import Evidence, Fix
-from torchmedic.observed import Failure
-from torchmedic.shapes import tensors_in
+from torchmedic.observed import Failure, Output
+from torchmedic.shapes import tensors_in, written
 
 LONGEST = 200
 DROP_LAST = "leave out the last, smaller batch: `DataLoader(…, drop_last=True)`"
@@ -27,3 +27,13 @@ def held(failure: Failure) -> tuple[Evidence, ...]:
 
 def drop_last(detail: str = "") -> Fix:
     return Fix(DROP_LAST, detail, "unsafe")
+
+
+def gave(output: Output) -> tuple[Evidence, ...]:
+    """What a module before the failing one gave."""
+    text = f"{output.module_class} `{output.module}` gave {written(output.shape)} before it"
+    return (Evidence(text, "module outputs"),)
+
+
+def pooled(axes: int) -> str:
+    return f"`AdaptiveAvgPool{axes}d(1)` before the flattening"

@@ -64,6 +64,13 @@ def layer(frame: Frame | None, fallback: str) -> str:
     return f"{frame.module_class} `{frame.module}`" if frame.module else frame.module_class
 
 
+def named(failure: Failure, noun: str) -> str:
+    """The layer that failed: LSTM `lstm`; from a log what the line calls: recurrent layer `self.x`.
+    """
+    call = called_in(failure.user_frame.text if failure.user_frame else None)
+    return layer(failure.module_frame, f"{noun} `{call}`" if call else f"a {noun}")
+
+
 def called_in(text: str | None) -> str | None:
     """`self.lstm` in a source line that calls one attribute and nothing else of the module."""
     calls = re.findall(r"\bself(?:\.\w+)+(?=\()", text or "")
@@ -87,3 +94,9 @@ def setting(value: Value | None, name: str) -> int | None:
 def fitted_before(failure: Failure) -> bool:
     """An earlier batch of the same run went through."""
     return bool(failure.step) or (failure.batch or 0) > 1
+
+
+def inside(failure: Failure, file: str, function: str) -> bool:
+    """It was raised in torch's own file or function of that name, or by a call into it."""
+    return any(not frame.user and (frame.function == function or frame.file.replace(
+        "\\", "/").endswith(f"torch/nn/modules/{file}")) for frame in failure.frames[-3:])

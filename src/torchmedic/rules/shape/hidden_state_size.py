@@ -25,7 +25,7 @@ from torchmedic.batches import last_batch, loader_of, recorded
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure, Loader, Run
 from torchmedic.remedies import raised
-from torchmedic.shapes import Shape, called_in, counted, layer, numbers, written
+from torchmedic.shapes import Shape, counted, named, numbers, written
 
 # nn.LSTM names hidden[0] and hidden[1]; nn.GRU and nn.RNN say hidden. Torch 0.4 to 2.14; the size
 # it got is in round brackets up to 1.7.
@@ -52,8 +52,7 @@ def problems(failure: Failure, loader: Loader | None) -> Iterator[Problem]:
     if match is None:
         return
     expected, got = numbers(match["expected"]), numbers(match["got"])
-    call = called_in(failure.user_frame.text if failure.user_frame else None)
-    name = layer(failure.module_frame, f"recurrent layer `{call}`" if call else "recurrent layer")
+    name = named(failure, "recurrent layer")
     message, fix = _judged(name, failure, expected, got)
     last = last_batch(loader, failure)
     evidence = (raised(failure), *((Evidence(last, "loader"),) if last else ()))

@@ -21,15 +21,13 @@ from collections.abc import Iterator
 
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure, Frame
-from torchmedic.remedies import raised
+from torchmedic.remedies import gave, raised
 from torchmedic.shapes import (
-    called_in,
     counted,
     fitted_before,
     flattened_from,
-    layer,
+    named,
     product_of,
-    written,
 )
 
 SIZES = (
@@ -51,21 +49,15 @@ def in_failure(failure: Failure) -> Iterator[Problem]:
     if source is not None:
         output, (channels, *sides) = source
         product = f" = {product_of(channels, sides)}"
-        evidence.append(Evidence(f"{output.module_class} `{output.module}` gave "
-                                 f"{written(output.shape)} before it", "module outputs"))
+        evidence += gave(output)
     varies = fitted_before(failure)
     if varies:
         evidence.append(Evidence(_earlier(failure, expected), "batches"))
     yield Problem(
-        f"{_named(failure)} expects {expected} features and gets {got}{product}",
+        f"{named(failure, 'recurrent layer')} expects {expected} features and gets {got}{product}",
         where=failure.place, evidence=tuple(evidence),
         fix=_fix(failure, expected, got, source is not None, varies),
     )
-
-
-def _named(failure: Failure) -> str:
-    call = called_in(failure.user_frame.text if failure.user_frame else None)
-    return layer(failure.module_frame, f"recurrent layer `{call}`" if call else "recurrent layer")
 
 
 def _steps(frame: Frame | None) -> int | None:
