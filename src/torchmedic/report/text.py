@@ -20,7 +20,7 @@ INDENT = 2
 
 def render(diagnosis: Diagnosis, file: TextIO, width: int | None = None,
            colour: bool | None = None) -> None:
-    """Writes the report; a clean run is one line. The terminal decides what is None."""
+    """Writes the report; a clean run is one line and what could not be seen. The terminal decides what is None."""
     page = Page(file, width, colour)
     folded = {index for finding in diagnosis.findings for index in finding.explains}
     tops = [f for index, f in enumerate(diagnosis.findings) if index not in folded]
@@ -34,6 +34,8 @@ def render(diagnosis: Diagnosis, file: TextIO, width: int | None = None,
         _further(page, diagnosis, finding)
     if diagnosis.verdict.category != "none":
         _closing(page, diagnosis)
+    else:
+        _notes(page, diagnosis)
     page.deliver()
 
 
@@ -160,14 +162,18 @@ def _closing(page: Page, diagnosis: Diagnosis) -> None:
     facts = _process(diagnosis) if diagnosis.process else ""
     if facts or diagnosis.notes or diagnosis.retry or diagnosis.run_folder:
         page.blank()
-    for note in diagnosis.notes:
-        page.paragraph("note: ", note, head_style="dim")
+    _notes(page, diagnosis)
     if diagnosis.retry:
         page.command("retry: ", diagnosis.retry, 0)
     if facts:
         page.paragraph("ended: ", facts, head_style="dim")
     if diagnosis.run_folder:
         page.paragraph("files: ", shown_path(diagnosis.run_folder), head_style="dim")
+
+
+def _notes(page: Page, diagnosis: Diagnosis) -> None:
+    for note in diagnosis.notes:
+        page.paragraph("note: ", note, head_style="dim")
 
 
 def _process(diagnosis: Diagnosis) -> str:

@@ -68,6 +68,8 @@ class Spool:
     @property
     def is_helper(self) -> bool:
         """A process that multiprocessing keeps for itself."""
+        if self.first("child") or self.first("worker"):
+            return False  # What a fork server forks has its arguments.
         return any(name in argument for argument in self.facts["argv"] for name in HELPERS)
 
     @property
