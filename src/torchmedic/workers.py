@@ -28,9 +28,21 @@ def ended_by(worker: Process) -> str | None:
     return signal_name(-code) if code is not None and code < 0 else None
 
 
+# A batch whose worker is gone can't be taken over: its tensors lie behind a closed socket.
+BROKEN = ("EOFError", "ConnectionResetError", "ConnectionRefusedError", "BrokenPipeError",
+          "FileNotFoundError")
+
+
 def parent_failures(run: Run) -> tuple[Failure, ...]:
     """The parent's exceptions that only say that some worker is gone."""
-    return tuple(f for f in run.failures if EXITED.search(f.message))
+    return tuple(f for f in run.failures if EXITED.search(f.message) or _cut_off(f))
+
+
+def _cut_off(failure: Failure) -> bool:
+    """The connection to a worker broke while a batch was taken over."""
+    files = [frame.file for frame in failure.frames]
+    return (failure.short_type in BROKEN and any(f.endswith("dataloader.py") for f in files)
+            and any("multiprocessing" in f for f in files[-6:]))
 
 
 def about(run: Run) -> tuple[str, ...]:
@@ -84,7 +96,7 @@ def evidence(run: Run, worker: Process) -> tuple[Evidence, ...]:
     """Exit code, loader, and what the parent said."""
     loader = loader_of(run)
     told = parent_failures(run)
-    first = told[0].message.splitlines()[0] if told else ""
+    first = f"{told[0].short_type}: {told[0].message.partition(chr(10))[0]}" if told else ""
     return (
         *((Evidence(f"exit code {worker.exit_code}", "worker"),)
           if worker.exit_code is not None else ()),

@@ -2,6 +2,7 @@
 
     64 slots of 8 bytes, unsigned, little endian (every machine torch runs on is)
     two areas of text: the main thread's last sampled stack, written in turn
+    a reserve: events that could not be appended to the spool (a full disk), one a line
 """
 
 MAGIC = 0x31304D54  # "TM01"
@@ -27,12 +28,15 @@ MAGIC = 0x31304D54  # "TM01"
     EVENTS,
     ENDED,
     DUMP_SIGNAL,
-) = range(20)
+    RESERVE_USED,
+) = range(21)
 
 SLOTS = 64
 AREA_START = SLOTS * 8
 AREA_SIZE = 8192
-SIZE = AREA_START + 2 * AREA_SIZE
+RESERVE_START = AREA_START + 2 * AREA_SIZE
+RESERVE_SIZE = 64 << 10
+SIZE = RESERVE_START + RESERVE_SIZE
 
 PHASES = ("setup", "data", "forward", "backward", "step", "other")
 SETUP, DATA, FORWARD, BACKWARD, STEP, OTHER = range(6)

@@ -92,13 +92,27 @@ class Recorder:
     def emit(self, kind, **fields):
         """Append one event. Never raises."""
         try:
-            if self.spool_fd < 0 or (self.written > SPOOL_LIMIT and kind not in IMPORTANT):
+            if self.ring is None or (self.written > SPOOL_LIMIT and kind not in IMPORTANT):
                 return
             fields["kind"] = kind
             fields["time"] = time.time()
-            self.written += os.write(self.spool_fd, encode(fields).encode() + b"\n")
+            self._append(encode(fields).encode() + b"\n")
         except Exception:
             pass
+
+    def _append(self, line):
+        try:
+            count = os.write(self.spool_fd, line)
+        except OSError:
+            count = 0
+        self.written += count
+        if count < len(line):
+            # No room on the disk: what explains that must not be lost with it.
+            used = state.slots[layout.RESERVE_USED]
+            if used + len(line) <= layout.RESERVE_SIZE:
+                start = layout.RESERVE_START + used
+                self.ring[start : start + len(line)] = line
+                state.slots[layout.RESERVE_USED] = used + len(line)
 
     def fork_child(self):
         """In a forked child: leave the parent's files alone and start our own."""

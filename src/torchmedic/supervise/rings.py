@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,8 @@ class Ring:
     slots: tuple[int, ...]
     stack: tuple[tuple[str, int, str], ...]
     """(file, line, function), outermost first."""
+    reserve: bytes = b""
+    """Events that the disk had no room for."""
 
     @property
     def progress(self) -> tuple[int, ...]:
@@ -44,7 +46,9 @@ def read_ring(path: Path) -> Ring | None:
     slots = _SLOTS.unpack_from(data)
     if slots[layout.MAGIC_SLOT] != layout.MAGIC:
         return None
-    return Ring(slots, _stack(data, slots[layout.STACK_SEQUENCE]))
+    used = min(slots[layout.RESERVE_USED], layout.RESERVE_SIZE)
+    reserve = data[layout.RESERVE_START : layout.RESERVE_START + used]
+    return Ring(slots, _stack(data, slots[layout.STACK_SEQUENCE]), reserve)
 
 
 def _stack(data: bytes, sequence: int) -> tuple[tuple[str, int, str], ...]:
@@ -61,19 +65,24 @@ def _stack(data: bytes, sequence: int) -> tuple[tuple[str, int, str], ...]:
     return tuple(entries)
 
 
-def read_events(path: Path) -> Iterator[dict[str, Any]]:
-    """Events in order; a line that a death cut short is skipped."""
+def read_events(path: Path, reserve: bytes = b"") -> Iterator[dict[str, Any]]:
+    """Events in order, then those of the reserve; a line that was cut short is skipped."""
     try:
         with open(path, "rb") as spool:
-            for line in spool:
-                try:
-                    event = json.loads(line)
-                except ValueError:
-                    continue
-                if isinstance(event, dict) and "kind" in event:
-                    yield event
+            yield from _events(spool)
     except OSError:
-        return
+        pass
+    yield from _events(reserve.splitlines())
+
+
+def _events(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    for line in lines:
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(event, dict) and "kind" in event:
+            yield event
 
 
 def is_user_file(file: str, library: tuple[str, ...] = ()) -> bool:

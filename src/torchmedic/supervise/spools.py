@@ -40,9 +40,9 @@ class Spool:
     @classmethod
     def read(cls, path: Path) -> Spool | None:
         """None when the process never told who it was."""
-        events = list(read_events(path))
-        spool = cls(path.stem, cast("list[Event]", events), read_ring(path.with_suffix(".ring")),
-                    path.with_suffix(".fault"))
+        ring = read_ring(path.with_suffix(".ring"))
+        events: list[Event] = list(read_events(path, ring.reserve if ring else b""))
+        spool = cls(path.stem, events, ring, path.with_suffix(".fault"))
         for event in events:
             spool.by_kind.setdefault(event["kind"], []).append(event)
         return spool if spool.first("process") else None
