@@ -15,7 +15,7 @@ from torchmedic.supervise.spools import read_spools
 SOURCE = Path(torchmedic.__file__).resolve().parents[1]
 PYTHON = sys.executable
 # Neither the program nor its children could import torchmedic: as with the tool in a venv of its own.
-TORCHMEDIC = (PYTHON, "-c", f"import sys; sys.path.insert(0, {str(SOURCE)!r}); "
+TORCHMEDIC = (PYTHON, "-E", "-c", f"import sys; sys.path.insert(0, {str(SOURCE)!r}); "
               "from torchmedic.main import main; sys.exit(main())")
 DROPPED = ("PYTHON", "TORCHMEDIC", "PYTEST", "COV_", "OMP_", "MKL_")
 

@@ -19,7 +19,7 @@ def _observe():
     boot = os.environ.get("TORCHMEDIC_BOOT")
     if boot:
         try:
-            with open(boot) as source:
+            with open(boot, "rb") as source:
                 code = source.read()
             exec(compile(code, boot, "exec"), {"__name__": "_torchmedic_boot", "__file__": boot})
         except Exception:
