@@ -70,6 +70,7 @@ def arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--scale", type=float, default=1.0, help="factor on the number of steps")
     parser.add_argument("--seed", type=int, default=0, help="of the order within the rounds")
     parser.add_argument("--workload", action="append", choices=[w.name for w in KNOWN])
     parser.add_argument("--peers", type=Path, metavar="DIR",
@@ -87,13 +88,14 @@ def measured(workload: Workload, variants: Sequence[Variant], count: int,
              args: argparse.Namespace) -> list[Round]:
     """All rounds of one workload, after a short run of each variant that fills the caches."""
     prefixes = {variant.name: variant.prefix for variant in variants}
+    wanted = workload.quick if args.quick else max(workload.quick, int(workload.steps * args.scale))
     with tempfile.TemporaryDirectory() as folder:
         here = Path(folder)
 
         def run(name: str, steps: int = 0) -> Cost:
             script = str(WORKLOADS / f"{workload.name}.py")
-            number = str(steps or (workload.quick if args.quick else workload.steps))
-            command = [*prefixes[name], sys.executable, script, number]
+            number = steps or wanted
+            command = [*prefixes[name], sys.executable, script, str(number)]
             return cost(command, environment(here / "times.json"), here)
 
         for name in prefixes:

@@ -136,8 +136,10 @@ def table(done: Sequence[Round]) -> str:
              "|---|---|---|---|---|"]
     for name in (case.name for case in CASES if case.name in done[0]):
         cells = [in_ms(extra(done, name, None, field)) for field in ("wall", "cpu")]
-        base = BASE.get(name)
-        cells += [in_ms(extra(done, name, base, field)) if base else "" for field in ("wall", "cpu")]
+        if base := BASE.get(name):
+            cells += [in_ms(extra(done, name, base, field)) for field in ("wall", "cpu")]
+        else:
+            cells += ["", ""]
         lines.append(f"| `{name}` | {' | '.join(cells)} |")
     return "\n".join(lines)
 

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import os
-import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import psutil
-
 from torchmedic.probes import layout
-from torchmedic.supervise.memory import MemoryWatch
+from torchmedic.supervise.memory import MemoryWatch, cpu_seconds
 from torchmedic.supervise.rings import Ring, read_ring
 
 PERIOD = 0.25  # seconds between looks
+SHARE = 0.003  # of one core, for measuring memory: looked at less often where that costs more
+LONGEST = 5.0  # seconds between looks at memory, whatever they cost
 BEFORE_FIRST = 300.0  # seconds without progress before the first batch; data sets take long
 SETUP_TIMES = 10  # before anything moved, --hang-after counts this many times
 AFTER_FIRST = 60.0  # never less than this once it trains
@@ -24,6 +23,7 @@ STEPS_LOST = 30  # a hang lasts at least as long as this many usual steps …
 GAPS_LOST = 5  # … and this many times the longest pause the run has made so far
 BUSY = 0.5  # cores: a process that computes this much gets BUSY_TIMES the patience
 BUSY_TIMES = 5
+QUIET = 0.1  # of the patience: from then on what it computes is watched
 DUMP_WAIT = 2.0  # seconds for the processes to write their stacks
 
 
@@ -65,7 +65,9 @@ class Pace:
 
     @property
     def usual_step(self) -> float | None:
-        return statistics.median(self.step_time) if self.step_time else None
+        """Median. (The statistics module would take 4 ms to import.)"""
+        ordered = sorted(self.step_time)
+        return ordered[len(ordered) // 2] if ordered else None
 
     def patience(self, fixed: float | None) -> float:
         """Seconds without progress that this run's own pace explains."""
@@ -123,16 +125,23 @@ class Follower:
         else:
             self._look_for_hang(now)
         if now >= self._next_memory:
-            self._next_memory = now + 2 * PERIOD
-            self.memory.follow(self._root)
-            self.memory.sample(now - self._began)
+            self._look_at_memory(now)
+
+    def _look_at_memory(self, now: float) -> None:
+        began = time.thread_time()
+        self.memory.follow(self._root)
+        self.memory.sample(now - self._began)
+        cost = time.thread_time() - began
+        self._next_memory = now + min(max(2 * PERIOD, cost / SHARE), LONGEST)
 
     def _look_for_hang(self, now: float) -> None:
         idle = now - self._pace.since
+        patience = self._pace.patience(self._hang_after)
+        if idle < patience * QUIET:
+            return
         if self._cpu_then is None:
             self._cpu_then = (now, self._cpu())
-        patience = self._pace.patience(self._hang_after)
-        if idle < patience or self.stall is not None and not self.stall.resumed:
+        if idle < patience or (self.stall is not None and not self.stall.resumed):
             return
         then, cpu_then = self._cpu_then
         cpu = (self._cpu() - cpu_then) / max(now - then, 1e-3)
@@ -144,12 +153,8 @@ class Follower:
 
     def _cpu(self) -> float:
         """CPU seconds used so far by the run's living processes."""
-        total = 0.0
-        for process in self.memory.sample(time.monotonic() - self._began):
-            with contextlib.suppress(psutil.Error, OSError):
-                times = process.cpu_times()
-                total += times.user + times.system
-        return total
+        alive = self.memory.sample(time.monotonic() - self._began)
+        return sum(map(cpu_seconds, alive))
 
     def _ask_for_stacks(self, stall: StallSeen) -> None:
         """Every observed process writes the stacks of all its threads; nothing is stopped."""
