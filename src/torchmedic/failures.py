@@ -31,7 +31,8 @@ def of_run(run: Run) -> Iterator[Witness]:
     last = _that_ended(run, recorded, told)
     again: dict[str, tuple[str, ...]] = {}
     shown = []
-    for failure in sorted(recorded, key=lambda f: f.time) + told:
+    standing = [f for f in recorded if not _got_over(f)]
+    for failure in sorted(standing, key=lambda f: f.time) + told:
         inner = _unwrapped(failure)
         twin = next((f for f in recorded if inner is not failure and _same(f, inner)), None)
         about = (f"failure:{failure.key}", *((ENDING,) if failure is last else ()))
@@ -41,6 +42,16 @@ def of_run(run: Run) -> Iterator[Witness]:
             shown.append((inner, about))
     for order, (failure, about) in enumerate(shown):
         yield from _with_earlier(failure, (*about, *again.get(failure.key, ())), order)
+
+
+def _got_over(failure: Failure) -> bool:
+    """It was caught, and nothing was lost by it: the batch still made its step, or there was none.
+
+    A size tried out before training, or a smaller batch after a failed one, is no fault.
+    """
+    if not failure.swallowed or failure.steps_after is None:
+        return False
+    return failure.batch is None or failure.steps_after > 0
 
 
 def of_log(log: Log) -> Iterator[Witness]:
