@@ -188,6 +188,8 @@ class Iteration:
     steps: int = 0
     """Optimizer steps while it lasted."""
     time: float = 0.0
+    ended: float | None = None
+    """When it was used up or dropped; None while in progress."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,8 @@ def is_user_file(file):
         return False
     if "site-packages" in file or "dist-packages" in file:
         return False
+    if not file.startswith("<") and not os.path.isabs(file) and not os.path.exists(file):
+        return False  # Cython's frames: a path below the source tree they were built from
     return not file.startswith(STDLIB + os.sep)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -89,9 +90,14 @@ def is_user_file(file: str, library: tuple[str, ...] = ()) -> bool:
     """False for installed packages, the standard library, frozen modules and the observer."""
     if file.startswith("<frozen") or "/torchmedic/probes/" in file:
         return False
-    if "site-packages" in file or "dist-packages" in file:
+    if "site-packages" in file or "dist-packages" in file or is_compiled(file):
         return False
     return not any(file.startswith(folder + "/") for folder in library)
+
+
+def is_compiled(file: str) -> bool:
+    """Cython gives its frames a path below the source tree it was built from."""
+    return not file.startswith("<") and not os.path.isabs(file) and not os.path.exists(file)
 
 
 def frame(entry: tuple[str, int, str], library: tuple[str, ...] = ()) -> Frame:

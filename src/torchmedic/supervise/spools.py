@@ -220,6 +220,7 @@ def _told(old: Iteration, event: Event) -> Iteration:
     exhausted = event.get("exhausted") if event["kind"] == "pass-ended" else None
     return replace(old, batches=int(event["batches"]), exhausted=exhausted,
                    steps=int(event["steps"]), by=event.get("by") or old.by,
+                   ended=float(event["time"]) if event["kind"] == "pass-ended" else None,
                    left=frames_of(event.get("frames")))
 
 

@@ -16,6 +16,7 @@ exception says nothing about the training.
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -24,6 +25,10 @@ from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure, Frame, Iteration, Process, Run
 from torchmedic.source.blocks import Handler
 
+# What Python calls an error. StopIteration, KeyboardInterrupt and SystemExit steer a program.
+ERRORS = frozenset(name for name, kind in vars(builtins).items()
+                   if isinstance(kind, type) and issubclass(kind, Exception)
+                   and not issubclass(kind, (Warning, StopIteration, StopAsyncIteration)))
 FIX = Fix("catch only the exception you expect there, and re-raise all others (`raise`)")
 
 
@@ -34,11 +39,35 @@ def in_run(run: Run) -> Iterator[Problem]:
             continue
         told = False
         for failure in process.failures:
-            if failure.swallowed and (reason := _harm(process, failure)):
+            caught = handler_of(run, failure) if failure.swallowed else None
+            if not failure.swallowed or (caught and _is_plan(process, failure, caught[1])):
+                continue
+            if reason := _harm(process, failure):
                 told = True
-                yield _seen(run, process, failure, reason)
+                yield _seen(run, process, failure, caught, reason)
         if not told and run.ending.code == 0 and process is run.main:
             yield from _unseen(run, process)
+
+
+def _is_plan(process: Process, failure: Failure, handler: Handler) -> bool:
+    """An `except` for a type of the program's own, or a narrow one after which it went on."""
+    if not _catches_errors(handler):
+        return True
+    return not _is_broad(handler) and process.step > (failure.step or 0)
+
+
+def _is_broad(handler: Handler) -> bool:
+    return not handler.types or bool({"Exception", "BaseException"} & _names(handler))
+
+
+def _catches_errors(handler: Handler) -> bool:
+    """Python's or torch's own errors, and not only what steers a program."""
+    return _is_broad(handler) or any(
+        name in ERRORS or name == "OutOfMemoryError" for name in _names(handler))
+
+
+def _names(handler: Handler) -> set[str]:
+    return {text.rpartition(".")[2] for text in handler.types}
 
 
 def _harm(process: Process, failure: Failure) -> str | None:
@@ -63,9 +92,9 @@ def _cut_by(process: Process, failure: Failure) -> Iteration | None:
     return None
 
 
-def _seen(run: Run, process: Process, failure: Failure, reason: str) -> Problem:
+def _seen(run: Run, process: Process, failure: Failure,
+          caught: tuple[Frame, Handler] | None, reason: str) -> Problem:
     raised = failure.user_frame
-    caught = handler_of(run, failure)
     by = f"`{caught[1].text}: {caught[1].kind}`" if caught else "code outside your files"
     where = wording.at(caught[0]) if caught else ""
     effect = _effect(run, process, failure, reason)
@@ -80,6 +109,7 @@ def _seen(run: Run, process: Process, failure: Failure, reason: str) -> Problem:
          *((Evidence(f"caught at {where}: `{caught[1].text}`", "source"),) if caught else ()),
          *wording.progress(run, process)),
         FIX, about=(f"failure:{failure.key}", *(("ending",) if run.ending.code == 0 else ())),
+        severity="warning" if reason == "lost" and failure.count * 10 < process.step else "error",
     )
 
 
@@ -104,7 +134,7 @@ def handler_of(run: Run, failure: Failure) -> tuple[Frame, Handler] | None:
 
     Returns the frame with the handler's own line.
     """
-    names = {failure.short_type, *failure.bases} or {failure.short_type}
+    names = {failure.short_type, *failure.bases}
     for frame in reversed(failure.frames):
         script = run.script(frame.file) if frame.user else None
         for handler in script.handlers_around(frame.line) if script else ():
@@ -149,9 +179,9 @@ def _left_by_exit(process: Process, frame: Frame) -> bool:
 def _left_in_handler(run: Run, frame: Frame) -> tuple[Handler, bool] | None:
     script = run.script(frame.file)
     handler = script.handler_at(frame.line) if script else None
-    expected = handler is not None and any(
-        t.rpartition(".")[2] in ("StopIteration", "KeyboardInterrupt") for t in handler.types)
-    return (handler, False) if handler and not handler.reraises and not expected else None
+    if handler is None or handler.reraises or not _catches_errors(handler):
+        return None
+    return handler, False
 
 
 def _left_by_exception(run: Run, frame: Frame) -> tuple[Handler, bool] | None:
@@ -165,7 +195,7 @@ def _left_by_exception(run: Run, frame: Frame) -> tuple[Handler, bool] | None:
     if not script.loops_around(frame.line):
         return None
     for handler in script.handlers_around(frame.line):
-        if not handler.reraises:
+        if not handler.reraises and _catches_errors(handler):
             return handler, True
     return None
 
@@ -219,5 +249,9 @@ RULE = Rule(
               "swallowed by `except: return`", "the loop ended in batch 2"),
         quiet(_RETRY, title="the same batch again, with success"),
         quiet(_PROGRAM.format(width=4, body=_LOSS, kind="ValueError", then="break")),
+        quiet(_PROGRAM.format(width=4, body=_LOSS + "; stop(x)", kind="Enough", then="break")
+              .replace("def train", "class Enough(Exception): pass\n"
+                       "def stop(x):\n    if x is data[1]: raise Enough\ndef train"),
+              title="an exception of the program's own that steers it"),
     ),
 )

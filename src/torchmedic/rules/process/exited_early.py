@@ -71,11 +71,10 @@ def _by_call(run: Run, main: Process, call: ExitCall) -> Iterator[Problem]:
 
 def _cut_short(main: Process, call: ExitCall) -> Iteration | None:
     """A pass that was in progress when the call was made."""
-    lines = {(f.file, f.line) for f in call.frames if f.user}
     for item in main.iterations:
-        dropped_there = item.exhausted is False and any(
-            (f.file, f.line) in lines for f in item.left[-1:])
-        if item.exhausted is None and item.by == "for" or dropped_there:
+        going_on = item.ended is None or item.ended >= call.time
+        # A loop that counts steps leaves its last iterator open: that is no sign of anything.
+        if item.exhausted is not True and item.by == "for" and going_on:
             return item
     return None
 
