@@ -1,0 +1,81 @@
+"""A tensor that backward needs was changed in place after the forward pass used it.
+
+## What you see
+`RuntimeError: one of the variables needed for gradient computation has been modified by an inplace
+operation`.
+## Why
+Many operations keep their input or output for backward: `sigmoid`, `exp`, `relu` their output,
+multiplication both inputs. `x += y`, `x[0] = …`, `x.add_()` and `inplace=True` overwrite it. An
+`optimizer.step()` between forward and backward overwrites the parameters in the same way.
+## Fix
+Write the operation out of place: `x = x + y`. With two losses, call both `backward()` before the
+first `step()`.
+## When this is fine
+Never: the gradient would be wrong, and torch refuses.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
+from torchmedic.observed import Failure
+from torchmedic.remedies import raised
+from torchmedic.shapes import numbers, written
+
+# torch 1.0 to 2.14; the part in brackets from 1.2 on
+CHANGED = re.compile(
+    r"one of the variables needed for gradient computation has been modified by an inplace "
+    r"operation(?:: \[[\w.]*?(?P<type>\w*Tensor) \[(?P<shape>[\d, ]*)\]\](?:, which is output "
+    r"(?P<output>\d+) of (?P<made>\w+))?,? is at version (?P<now>\d+); expected version "
+    r"(?P<then>\d+))?")
+
+
+def in_failure(failure: Failure) -> Iterator[Problem]:
+    match = CHANGED.search(failure.message)
+    if match is None:
+        return
+    shape = f" {written(numbers(match['shape']))}" if match["shape"] is not None else ""
+    made = re.sub(r"Backward\d*$", "", match["made"] or "")
+    parameter = made in ("AsStridedBackward", "T", "AccumulateGrad") or not made
+    what = f"the output{shape} of `{_operation(made)}`" if made and not parameter else \
+        f"a tensor{shape} that backward needs"
+    versions = (Evidence(f"it was changed {int(match['now']) - int(match['then'])} times after "
+                         "the forward pass used it", "exception"),) if match["now"] else ()
+    yield Problem(f"{what} was changed in place before backward", where=failure.place,
+                  evidence=(raised(failure), *versions), fix=_fix(parameter))
+
+
+def _operation(made: str) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", made).lower()
+
+
+def _fix(parameter: bool) -> Fix:
+    find = ("`torch.autograd.set_detect_anomaly(True)` names the line of the forward pass that "
+            "made it")
+    if parameter:
+        return Fix("call every `backward()` before the first `optimizer.step()`; elsewhere write "
+                   "`x = x + y` in place of `x += y`", find, "unsafe")
+    return Fix("write the change out of place: `x = x + y` in place of `x += y`, no "
+               "`inplace=True` on it", find, "unsafe")
+
+
+_PROGRAM = """
+import torch
+torch.set_num_threads(1)
+layer = torch.nn.Linear(3, 3)
+x = torch.zeros(2, 3)
+gate = torch.sigmoid(layer(x))
+%s
+gate.sum().backward()
+"""
+
+RULE = Rule(
+    name="in-place-on-saved-tensor", doc=__doc__, category="code", in_failure=in_failure,
+    examples=(
+        fires(_PROGRAM % "gate += x", "the output (2, 3) of `sigmoid` was changed in place before "
+              "backward", "`x = x + y` in place of `x += y`", line="backward()", title="gate"),
+        quiet(_PROGRAM % "gate = gate + x", title="out of place"),
+    ),
+)

@@ -1,0 +1,64 @@
+"""Backward starts from a tensor that no parameter takes part in.
+
+## What you see
+`RuntimeError: element 0 of tensors does not require grad and does not have a grad_fn`.
+## Why
+The loss has no graph: it was computed under `torch.no_grad()`, from a tensor that was detached or
+made anew (`torch.tensor(x)`, `.item()`, `.numpy()`, `argmax`), or every parameter is frozen. With
+reentrant checkpointing the graph is lost when no input of the block requires a gradient.
+## Fix
+Follow the loss back to where the graph ends, and keep it: no `detach`, no `no_grad` around the
+training pass, at least one parameter with `requires_grad=True`.
+## When this is fine
+Never: there is nothing to compute.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
+from torchmedic.observed import Failure
+from torchmedic.remedies import raised
+
+NO_GRAPH = re.compile(r"element \d+ of (?:tensors|variables tuple) does not require grad")
+"""torch 0.2 to 2.14"""
+
+
+def in_failure(failure: Failure) -> Iterator[Problem]:
+    if not NO_GRAPH.search(failure.message):
+        return
+    checkpoint = any("checkpoint" in frame.file for frame in failure.frames if not frame.user)
+    fix = Fix("`use_reentrant=False` for the checkpoint, or `requires_grad_()` on its input", "",
+              "unsafe") if checkpoint else Fix(
+        "keep the graph from the parameters to the loss: look for `no_grad`, `detach`, `.item()`, "
+        "`torch.tensor(…)` and frozen parameters on the way")
+    yield Problem("backward starts from a tensor that no parameter takes part in",
+                  where=failure.place, evidence=(raised(failure), *_without(failure)), fix=fix)
+
+
+def _without(failure: Failure) -> tuple[Evidence, ...]:
+    frame = failure.user_frame
+    names = [f"`{name}`" for name, value in frame.values.items()
+             if value.kind == "tensor" and value.requires_grad is False] if frame else []
+    text = f"no graph: {', '.join(names[:6])}"
+    return (Evidence(text, "frame"),) if names else ()
+
+
+_PROGRAM = """
+import torch
+torch.set_num_threads(1)
+net = torch.nn.Linear(3, 1)
+loss = net(torch.zeros(2, 3)).mean()%s
+loss.backward()
+"""
+
+RULE = Rule(
+    name="no-gradient-path", doc=__doc__, category="code", in_failure=in_failure,
+    examples=(
+        fires(_PROGRAM % ".detach()", "backward starts from a tensor that no parameter takes part",
+              "no graph: `loss`", line="loss.backward()", title="detached"),
+        quiet(_PROGRAM % "", title="graph kept"),
+    ),
+)
