@@ -29,6 +29,7 @@ test: setup
 
 # What a contributor runs before each commit: format, lint, types, the quick tests, start-up.
 check: setup
+	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n $(JOBS) -m "not slow"

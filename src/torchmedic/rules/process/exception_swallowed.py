@@ -16,19 +16,14 @@ exception says nothing about the training.
 
 from __future__ import annotations
 
-import builtins
 from collections.abc import Iterator
 from dataclasses import replace
 
-from torchmedic import wording
+from torchmedic import caught, wording
 from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure, Frame, Iteration, Process, Run
 from torchmedic.source.blocks import Handler
 
-# What Python calls an error. StopIteration, KeyboardInterrupt and SystemExit steer a program.
-ERRORS = frozenset(name for name, kind in vars(builtins).items()
-                   if isinstance(kind, type) and issubclass(kind, Exception)
-                   and not issubclass(kind, (Warning, StopIteration, StopAsyncIteration)))
 FIX = Fix("catch only the exception you expect there, and re-raise all others (`raise`)")
 
 
@@ -39,35 +34,26 @@ def in_run(run: Run) -> Iterator[Problem]:
             continue
         told = False
         for failure in process.failures:
-            caught = handler_of(run, failure) if failure.swallowed else None
-            if not failure.swallowed or (caught and _is_plan(process, failure, caught[1])):
+            if not failure.swallowed:
+                continue
+            catcher = caught.handler_of(run, failure)
+            if catcher and _is_plan(process, failure, catcher[1]):
                 continue
             if reason := _harm(process, failure):
                 told = True
-                yield _seen(run, process, failure, caught, reason)
+                yield _seen(run, process, failure, catcher, reason)
         if not told and run.ending.code == 0 and process is run.main:
             yield from _unseen(run, process)
 
 
 def _is_plan(process: Process, failure: Failure, handler: Handler) -> bool:
     """An `except` for a type of the program's own, or a narrow one after which it went on."""
-    if not _catches_errors(handler):
+    if not caught.catches_errors(handler):
         return True
-    return not _is_broad(handler) and process.step > (failure.step or 0)
+    return not caught.is_broad(handler) and process.step > (failure.step or 0)
 
 
-def _is_broad(handler: Handler) -> bool:
-    return not handler.types or bool({"Exception", "BaseException"} & _names(handler))
 
-
-def _catches_errors(handler: Handler) -> bool:
-    """Python's or torch's own errors, and not only what steers a program."""
-    return _is_broad(handler) or any(
-        name in ERRORS or name == "OutOfMemoryError" for name in _names(handler))
-
-
-def _names(handler: Handler) -> set[str]:
-    return {text.rpartition(".")[2] for text in handler.types}
 
 
 def _harm(process: Process, failure: Failure) -> str | None:
@@ -93,31 +79,31 @@ def _cut_by(process: Process, failure: Failure) -> Iteration | None:
 
 
 def _seen(run: Run, process: Process, failure: Failure,
-          caught: tuple[Frame, Handler] | None, reason: str) -> Problem:
+          catcher: tuple[Frame, Handler] | None, reason: str) -> Problem:
     raised = failure.user_frame
-    by = f"`{caught[1].text}: {caught[1].kind}`" if caught else "code outside your files"
-    where = wording.at(caught[0]) if caught else ""
+    by = f"`{catcher[1].text}: {catcher[1].kind}`" if catcher else "code outside your files"
+    where = wording.at(catcher[0]) if catcher else ""
     effect = _effect(run, process, failure, reason)
     count = f" {failure.count} times" if failure.count > 1 else ""
     return Problem(
         f"`{failure.short_type}` raised at {wording.at(raised)} was swallowed{count} by {by}"
         f"{' at ' + where if where else ''}: {effect}",
-        _place(failure, caught),
+        _place(failure, catcher),
         (Evidence(f"raised at {wording.at(raised)}: {failure.short_type}: "
                   f"{failure.message.splitlines()[0][:200] if failure.message else ''}",
                   "exception"),
-         *((Evidence(f"caught at {where}: `{caught[1].text}`", "source"),) if caught else ()),
+         *((Evidence(f"caught at {where}: `{catcher[1].text}`", "source"),) if catcher else ()),
          *wording.progress(run, process)),
         FIX, about=(f"failure:{failure.key}", *(("ending",) if run.ending.code == 0 else ())),
         severity="warning" if reason == "lost" and failure.count * 10 < process.step else "error",
     )
 
 
-def _place(failure: Failure, caught: tuple[Frame, Handler] | None) -> Place:
+def _place(failure: Failure, catcher: tuple[Frame, Handler] | None) -> Place:
     place = failure.place
-    if caught is None:
+    if catcher is None:
         return place
-    frame, handler = caught
+    frame, handler = catcher
     return replace(place, file=frame.file, line=handler.line, function=frame.function)
 
 
@@ -129,21 +115,6 @@ def _effect(run: Run, process: Process, failure: Failure, reason: str) -> str:
     return f"batch {failure.batch} made no optimizer step"
 
 
-def handler_of(run: Run, failure: Failure) -> tuple[Frame, Handler] | None:
-    """The user's `except` that caught it: innermost that takes its type and does not re-raise.
-
-    Returns the frame with the handler's own line.
-    """
-    names = {failure.short_type, *failure.bases}
-    for frame in reversed(failure.frames):
-        script = run.script(frame.file) if frame.user else None
-        for handler in script.handlers_around(frame.line) if script else ():
-            caught = {t.rpartition(".")[2] for t in handler.types}
-            if handler.reraises or (caught and not caught & (names | {"BaseException"})):
-                continue
-            return replace(frame, line=handler.line), handler
-    return None
-
 
 def _unseen(run: Run, process: Process) -> Iterator[Problem]:
     """No watched call raised, but the loop's iterator was dropped at a line that tells why."""
@@ -151,12 +122,12 @@ def _unseen(run: Run, process: Process) -> Iterator[Problem]:
         frame = wording.innermost_user(item.left) if item.exhausted is False else None
         if frame is None or _left_by_exit(process, frame):
             continue
-        caught = _left_in_handler(run, frame) or (
-            _left_by_exception(run, frame) if item.by == "for" else None)
-        if caught is None:
+        inside = caught.left_in_handler(run, frame)
+        handler = inside or (
+            caught.left_by_exception(run, frame) if item.by == "for" else None)
+        if handler is None:
             continue
-        handler, raised = caught
-        line = f"raised at {wording.at(frame)}" if raised else "raised inside its `try`"
+        line = "raised inside its `try`" if inside else f"raised at {wording.at(frame)}"
         yield Problem(
             f"an exception {line} was swallowed by `{handler.text}: {handler.kind}` at "
             f"{wording.at(replace(frame, line=handler.line))}: the loop ended in batch "
@@ -176,28 +147,6 @@ def _left_by_exit(process: Process, frame: Frame) -> bool:
                for call in process.exits for f in call.frames)
 
 
-def _left_in_handler(run: Run, frame: Frame) -> tuple[Handler, bool] | None:
-    script = run.script(frame.file)
-    handler = script.handler_at(frame.line) if script else None
-    if handler is None or handler.reraises or not _catches_errors(handler):
-        return None
-    return handler, False
-
-
-def _left_by_exception(run: Run, frame: Frame) -> tuple[Handler, bool] | None:
-    """The loop was left at a line that holds no jump, and a handler lies around the loop."""
-    script = run.script(frame.file)
-    if script is None:
-        return None
-    statement = script.statement_at(frame.line)
-    if statement is None or statement.kind in ("break", "return", "for", "while", "with"):
-        return None
-    if not script.loops_around(frame.line):
-        return None
-    for handler in script.handlers_around(frame.line):
-        if not handler.reraises and _catches_errors(handler):
-            return handler, True
-    return None
 
 
 _PROGRAM = """

@@ -1,0 +1,70 @@
+"""Who caught an exception, as the source says of a line where one passed or a loop was left."""
+
+from __future__ import annotations
+
+import builtins
+from dataclasses import replace
+
+from torchmedic.observed import Failure, Frame, Run
+from torchmedic.source.blocks import Handler
+
+# What Python calls an error. StopIteration, KeyboardInterrupt and SystemExit steer a program.
+ERRORS = frozenset(name for name, kind in vars(builtins).items()
+                   if isinstance(kind, type) and issubclass(kind, Exception)
+                   and not issubclass(kind, (Warning, StopIteration, StopAsyncIteration)))
+
+
+def handler_of(run: Run, failure: Failure) -> tuple[Frame, Handler] | None:
+    """The user's `except` that caught it: innermost that takes its type and does not re-raise.
+
+    Returns the frame with the handler's own line.
+    """
+    names = {failure.short_type, *failure.bases}
+    for frame in reversed(failure.frames):
+        script = run.script(frame.file) if frame.user else None
+        for handler in script.handlers_around(frame.line) if script else ():
+            caught = {t.rpartition(".")[2] for t in handler.types}
+            if handler.reraises or (caught and not caught & (names | {"BaseException"})):
+                continue
+            return replace(frame, line=handler.line), handler
+    return None
+
+
+def is_broad(handler: Handler) -> bool:
+    """A bare `except`, or one that takes every error."""
+    return not handler.types or bool({"Exception", "BaseException"} & _names(handler))
+
+
+def catches_errors(handler: Handler) -> bool:
+    """Python's or torch's own errors, and not only what steers a program."""
+    return is_broad(handler) or any(
+        name in ERRORS or name == "OutOfMemoryError" for name in _names(handler))
+
+
+def _names(handler: Handler) -> set[str]:
+    return {text.rpartition(".")[2] for text in handler.types}
+
+
+def left_in_handler(run: Run, frame: Frame) -> Handler | None:
+    """The `except` for errors whose body holds the line where a loop was left."""
+    script = run.script(frame.file)
+    handler = script.handler_at(frame.line) if script else None
+    if handler is None or handler.reraises or not catches_errors(handler):
+        return None
+    return handler
+
+
+def left_by_exception(run: Run, frame: Frame) -> Handler | None:
+    """The loop was left at a line that holds no jump, and a handler lies around the loop."""
+    script = run.script(frame.file)
+    if script is None:
+        return None
+    statement = script.statement_at(frame.line)
+    if statement is None or statement.kind in ("break", "return", "for", "while", "with"):
+        return None
+    if not script.loops_around(frame.line):
+        return None
+    for handler in script.handlers_around(frame.line):
+        if not handler.reraises and catches_errors(handler):
+            return handler
+    return None
