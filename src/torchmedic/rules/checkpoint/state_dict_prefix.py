@@ -1,0 +1,66 @@
+"""All keys of a checkpoint carry a prefix that the model's keys lack, or the other way round.
+
+## What you see
+`Error(s) in loading state_dict`, with `Missing key(s)` and `Unexpected key(s)` that are the same
+names but for `module.`, `_orig_mod.` or `model.` in front.
+## Why
+`DataParallel` and `DistributedDataParallel` put `module.` before every key, `torch.compile`
+`_orig_mod.`, a wrapper its attribute's name. The checkpoint was saved from the wrapped model and is
+loaded into the bare one, or the reverse.
+## Fix
+Save `model.module.state_dict()`; for a checkpoint that exists, take the prefix off its keys.
+## When this is fine
+Never. With `strict=False` there is no error, and nothing is loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
+from torchmedic.observed import Failure
+from torchmedic.statedicts import prefix_between, read
+
+
+def in_failure(failure: Failure) -> Iterator[Problem]:
+    told = read(failure.message)
+    found = prefix_between(told.missing, told.unexpected) if told else None
+    if told is None or found is None:
+        return
+    prefix, on_file = found
+    yield Problem(
+        f"the {'checkpoint' if on_file else 'model'}'s keys begin with `{prefix}`, the "
+        f"{'model' if on_file else 'checkpoint'}'s do not",
+        where=failure.place, fix=_fix(prefix, on_file),
+        evidence=(Evidence(f"`{told.unexpected[0]}` in the checkpoint, `{told.missing[0]}` in "
+                           f"{told.model}", "exception"),),
+    )
+
+
+def _fix(prefix: str, on_file: bool) -> Fix:
+    if on_file:
+        return Fix(f"`state = {{key.removeprefix(\"{prefix}\"): value for key, value in "
+                   "state.items()}` before `load_state_dict`",
+                   f"and save `model.{prefix}state_dict()` from now on", "unsafe")
+    return Fix(f"load into the inner model: `model.{prefix}load_state_dict(state)`", "", "unsafe")
+
+
+_PROGRAM = """
+import torch
+net = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(3, 1))
+outer = torch.nn.DataParallel(net)
+%s
+"""
+
+RULE = Rule(
+    name="state-dict-prefix", doc=__doc__, category="code", in_failure=in_failure,
+    examples=(
+        fires(_PROGRAM % "net.load_state_dict(outer.state_dict())",
+              "the checkpoint's keys begin with `module.`, the model's do not",
+              'removeprefix("module.")', line="load_state_dict", title="wrapped when saved"),
+        fires(_PROGRAM % "outer.load_state_dict(net.state_dict())",
+              "the model's keys begin with `module.`, the checkpoint's do not",
+              "`model.module.load_state_dict(state)`", title="wrapped when loaded"),
+        quiet(_PROGRAM % "net.load_state_dict(outer.module.state_dict())", title="inner model"),
+    ),
+)

@@ -1,0 +1,52 @@
+"""What `load_state_dict` says when keys or sizes differ, as data."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from torchmedic.shapes import numbers, written
+
+# torch 0.4 to 2.14
+HEAD = re.compile(r"Error\(s\) in loading state_dict for (\w+)")
+KEYS = re.compile(r"(Missing|Unexpected|Unexpected running stats buffer)\s+key\(s\) in state_dict:"
+                  r"\s*(.*?)\s*(?:\n|$)")
+SIZE = re.compile(r"size mismatch for ([\w.]+): copying a param with shape (\S+\[[\d, ]*\]\)?|"
+                  r"\([\d, ]*\)) from checkpoint, the shape in current model is "
+                  r"(\S+\[[\d, ]*\]\)?|\([\d, ]*\))")
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """sizes: (key, shape in the checkpoint, shape in the model)."""
+
+    model: str
+    missing: tuple[str, ...]
+    unexpected: tuple[str, ...]
+    sizes: tuple[tuple[str, str, str], ...]
+
+
+def read(message: str) -> Told | None:
+    """The keys of a message; None when it is another one."""
+    head = HEAD.search(message)
+    if head is None:
+        return None
+    keys: dict[str, tuple[str, ...]] = {}
+    for kind, text in KEYS.findall(message):
+        keys[kind] = tuple(re.findall(r"[\"']([^\"']+)[\"']", text))
+    sizes = tuple((name, written(numbers(ours)), written(numbers(theirs)))
+                  for name, ours, theirs in SIZE.findall(message))
+    return Told(head[1], keys.get("Missing", ()), keys.get("Unexpected", ()), sizes)
+
+
+def prefix_between(missing: tuple[str, ...], unexpected: tuple[str, ...]
+                   ) -> tuple[str, bool] | None:
+    """The prefix that alone makes the keys differ, and whether the checkpoint has it."""
+    for short, long, on_file in ((missing, unexpected, True), (unexpected, missing, False)):
+        prefix = next((long[0].removesuffix(key) for key in short
+                       if long and long[0].endswith(f".{key}")), None)
+        if prefix and all(key.startswith(prefix) for key in long):
+            bare = {key.removeprefix(prefix) for key in long}
+            if len(bare & set(short)) * 2 > len(set(short)):
+                return prefix, on_file
+    return None
