@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure
 from torchmedic.remedies import raised
-from torchmedic.shapes import numbers, written
+from torchmedic.shapes import counted, numbers, written
 
 # torch 1.0 to 2.14; the part in brackets from 1.2 on
 CHANGED = re.compile(
@@ -37,18 +37,15 @@ def in_failure(failure: Failure) -> Iterator[Problem]:
     if match is None:
         return
     shape = f" {written(numbers(match['shape']))}" if match["shape"] is not None else ""
-    made = re.sub(r"Backward\d*$", "", match["made"] or "")
-    parameter = made in ("AsStridedBackward", "T", "AccumulateGrad") or not made
-    what = f"the output{shape} of `{_operation(made)}`" if made and not parameter else \
-        f"a tensor{shape} that backward needs"
-    versions = (Evidence(f"it was changed {int(match['now']) - int(match['then'])} times after "
-                         "the forward pass used it", "exception"),) if match["now"] else ()
-    yield Problem(f"{what} was changed in place before backward", where=failure.place,
-                  evidence=(raised(failure), *versions), fix=_fix(parameter))
-
-
-def _operation(made: str) -> str:
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", made).lower()
+    made = match["made"] or ""
+    parameter = made in ("AsStridedBackward0", "TBackward", "TBackward0")
+    changes = int(match["now"]) - int(match["then"]) if match["now"] else 0
+    versions = (Evidence(f"it was changed {counted(changes, 'time')} after the forward pass used "
+                         "it", "exception"),) if changes else ()
+    now = (Evidence(f"torch now names it the output of `{made}`: what made it, or the in-place "
+                    "operation itself", "exception"),) if made else ()
+    yield Problem(f"a tensor{shape} that backward needs was changed in place", where=failure.place,
+                  evidence=(raised(failure), *versions, *now), fix=_fix(parameter))
 
 
 def _fix(parameter: bool) -> Fix:
@@ -74,8 +71,8 @@ gate.sum().backward()
 RULE = Rule(
     name="in-place-on-saved-tensor", doc=__doc__, category="code", in_failure=in_failure,
     examples=(
-        fires(_PROGRAM % "gate += x", "the output (2, 3) of `sigmoid` was changed in place before "
-              "backward", "`x = x + y` in place of `x += y`", line="backward()", title="gate"),
+        fires(_PROGRAM % "gate += x", "a tensor (2, 3) that backward needs was changed in place",
+              "it was changed 1 time", "`x = x + y` in place of `x += y`", line="backward()", title="gate"),
         quiet(_PROGRAM % "gate = gate + x", title="out of place"),
     ),
 )

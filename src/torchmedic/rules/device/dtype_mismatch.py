@@ -1,0 +1,97 @@
+"""Tensors of different dtypes meet in an operation that takes one.
+
+## What you see
+`mat1 and mat2 must have the same dtype, but got Double and Float`, `Input type (double) and bias
+type (float) should be the same`, `expected scalar type Float but found Double`.
+## Why
+NumPy's floats are `float64`, torch's layers `float32`; integers come from labels and raw images;
+half-precision weights meet `float32` inputs outside autocast.
+## Fix
+`x.float()` where the data enters, or `torch.autocast` around forward and loss for half precision.
+## When this is fine
+Never: torch refuses to run the operation.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
+from torchmedic.observed import Failure
+from torchmedic.remedies import raised
+from torchmedic.shapes import named
+
+NAMES = {"double": "float64", "float": "float32", "half": "float16", "c10::half": "float16",
+         "c10::bfloat16": "bfloat16", "long": "int64", "int": "int32", "byte": "uint8",
+         "long int": "int64", "unsigned char": "uint8", "char": "int8"}
+PAIRS = (
+    # torch 1.13 to 2.14
+    re.compile(r"mat1 and mat2 must have the same dtype, but got (?P<got>\w+) and (?P<want>\w+)"),
+    re.compile(r"expected m\w+ and m\w+ to have the same dtype, but got: (?P<got>[\w: ]+) != "
+               r"(?P<want>[\w:]+)"),
+    # torch 1.8 to 2.14
+    re.compile(r"Input type \((?P<got>[\w: .]+)\) and (?:weight|bias) type \((?P<want>[\w: .]+)\) "
+               r"should be the same"),
+    re.compile(r"expected scalar type (?P<want>\w+) but found (?P<got>\w+)"),
+    # torch 1.0 to 1.7
+    re.compile(r"Expected object of scalar type (?P<want>\w+) but got scalar type (?P<got>\w+)"),
+)
+LOSSES = ("cross_entropy", "nll_loss", "nll_loss_nd")
+
+
+def in_failure(failure: Failure) -> Iterator[Problem]:
+    match = next((m for pattern in PAIRS if (m := pattern.search(failure.message))), None)
+    if match is None or any(frame.function in LOSSES for frame in failure.frames):
+        return
+    got, want = _dtype(match["got"]), _dtype(match["want"])
+    if got == want or ("cuda" in match["got"]) != ("cuda" in match["want"]):
+        return  # another device, not another dtype
+    yield Problem(
+        f"{named(failure, 'layer')} is {want} and gets {got}", where=failure.place,
+        evidence=(raised(failure), *_dtypes(failure)), fix=_fix(got, want),
+    )
+
+
+def _dtype(text: str) -> str:
+    plain = text.strip().lower().removeprefix("torch.").removeprefix("cuda.")
+    plain = plain.removesuffix("tensor")
+    return NAMES.get(plain, plain)
+
+
+def _dtypes(failure: Failure) -> tuple[Evidence, ...]:
+    frame = failure.user_frame
+    told = [f"`{name}` {value.dtype}" for name, value in frame.values.items()
+            if value.kind == "tensor"] if frame else []
+    return (Evidence(f"on this line: {', '.join(told[:6])}", "frame"),) if told else ()
+
+
+def _fix(got: str, want: str) -> Fix:
+    half = ("float16", "bfloat16")
+    if got in half or want in half:
+        return Fix("`torch.autocast` around forward and loss, or one dtype for model and data", "",
+                   "unsafe")
+    if want == "float32":
+        return Fix("`x.float()` where the data enters: `torch.from_numpy` keeps NumPy's dtype", "",
+                   "unsafe")
+    return Fix(f"`x.to(torch.{want})` where the data enters", "", "unsafe")
+
+
+_PROGRAM = """
+import torch
+torch.set_num_threads(1)
+net = torch.nn.%s
+x = torch.zeros(%s, dtype=torch.%s)
+net(x)
+"""
+
+RULE = Rule(
+    name="dtype-mismatch", doc=__doc__, category="code", in_failure=in_failure,
+    examples=(
+        fires(_PROGRAM % ("Linear(3, 2)", "4, 3", "double"), "Linear is float32 and gets float64",
+              "`x` float64", "`x.float()`", line="net(x)", title="double"),
+        fires(_PROGRAM % ("Conv2d(1, 2, 3)", "1, 1, 4, 4", "half"),
+              "Conv2d is float32 and gets float16", "autocast", title="half"),
+        quiet(_PROGRAM % ("Linear(3, 2)", "4, 3", "float"), title="same dtype"),
+    ),
+)
