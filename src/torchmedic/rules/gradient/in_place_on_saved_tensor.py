@@ -72,7 +72,8 @@ RULE = Rule(
     name="in-place-on-saved-tensor", doc=__doc__, category="code", in_failure=in_failure,
     examples=(
         fires(_PROGRAM % "gate += x", "a tensor (2, 3) that backward needs was changed in place",
-              "it was changed 1 time", "`x = x + y` in place of `x += y`", line="backward()", title="gate"),
+              "it was changed 1 time", "`x = x + y` in place of `x += y`", line="backward()",
+              title="gate"),
         quiet(_PROGRAM % "gate = gate + x", title="out of place"),
     ),
 )

@@ -37,7 +37,7 @@ def in_failure(failure: Failure) -> Iterator[Problem]:
 _LOG = '''Traceback (most recent call last):
   File "train.py", line 21, in <module>
     for x, y in loader:
-  File "C:\\\\Python311\\\\Lib\\\\multiprocessing\\\\spawn.py", line 138, in _check_not_importing_main
+  File "C:\\Python311\\Lib\\multiprocessing\\spawn.py", line 138, in _check
     raise RuntimeError(%s
 RuntimeError:
         An attempt has been made to start a new process before the
