@@ -76,6 +76,12 @@ class Output:
     shape: tuple[int, ...]
 
 
+# Modules/faulthandler.c, Python 3.8 to 3.14.
+FATAL = {
+    "Segmentation fault": "SIGSEGV", "Aborted": "SIGABRT", "Bus error": "SIGBUS",
+    "Floating-point exception": "SIGFPE", "Floating point exception": "SIGFPE",
+    "Illegal instruction": "SIGILL",
+}
 FailureKind = Literal["uncaught", "seen", "thread", "child", "worker", "logged"]
 
 
@@ -261,6 +267,16 @@ class Process:
     probe_errors: tuple[str, ...] = ()
     peak_rss: int | None = None
     overhead_s: float = 0.0
+    last_seen: float = 0.0
+    """When it last wrote anything."""
+    alive: bool = False
+    """It was still there when the command had ended."""
+
+    @property
+    def abrupt(self) -> bool:
+        """It trained, did not reach its end, and nobody read its exit code."""
+        worked = bool(self.step or self.iterations)
+        return worked and not self.ended and not self.alive and self.exit_code is None
 
     @property
     def place(self) -> Place:
@@ -338,6 +354,11 @@ class Log:
     source: str = "log"
 
 
+def fatal_signal(error: str | None) -> str | None:
+    """The signal behind what faulthandler calls a fatal error."""
+    return next((name for text, name in FATAL.items() if text in (error or "")), None)
+
+
 def signal_name(number: int) -> str | None:
     """`SIGKILL` for 9; None when there is no such signal."""
     try:
@@ -384,10 +405,12 @@ class Run:
             return self.ending.signal
         if main.exit_code is not None:
             return signal_name(-main.exit_code) if main.exit_code < 0 else None
-        if main.ended:
+        if main.ended or main.alive:
             return None
         shell = self.ending.code or 0
-        return self.ending.signal or (signal_name(shell - 128) if shell > 128 else None)
+        sent = next((s.signal for s in reversed(self.signals) if s.target == main.pid), None)
+        return (fatal_signal(main.fatal) or sent or self.ending.signal
+                or (signal_name(shell - 128) if shell > 128 else None))
 
     def process(self, pid: int | None) -> Process | None:
         return next((p for p in self.processes if p.pid == pid), None)

@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+from torchmedic.logs.statuses import told_exit_codes
 from torchmedic.logs.tracebacks import read_log
 from torchmedic.observed import Ending, HostMemory, Process, Run, Stall
 from torchmedic.source.script import Script
@@ -29,7 +30,7 @@ def read_run(folder: Path) -> Run:
     output = (folder / "output.txt").read_text(encoding="utf-8")
     return Run(
         command=tuple(facts["command"]), ending=ending,
-        processes=_processes(spools, facts, ending), duration_s=facts["duration_s"],
+        processes=_processes(spools, facts, output), duration_s=facts["duration_s"],
         memory=_memory(facts["memory"]), stall=_stall(facts["stall"], spools),
         output=read_log(output), signals=tuple(s for p in spools for s in signals_of(p)),
         script=Script.read,
@@ -43,13 +44,14 @@ def _ending(facts: dict[str, Any]) -> Ending:
     return Ending(code, None, facts["forwarded"])
 
 
-def _processes(spools: list[Spool], facts: dict[str, Any], ending: Ending) -> tuple[Process, ...]:
+def _processes(spools: list[Spool], facts: dict[str, Any], output: str) -> tuple[Process, ...]:
     """The main process first, the others in the order of their start."""
-    codes = _exit_codes(spools, facts, ending)
+    codes = _exit_codes(spools, facts, output)
     peaks = facts["memory"].get("peaks", {})
     roles = _roles(spools, facts["pid"])
-    built = [process_of(s, roles[s.name], codes.get(s.pid), peaks.get(str(s.pid)))
-             for s in spools]
+    alive = set(facts["left_behind"])
+    built = [process_of(s, roles[s.name], codes.get(s.pid), peaks.get(str(s.pid)),
+                        s.pid in alive) for s in spools]
     main = _main(built)
     return tuple(sorted(built, key=lambda p: p is not main))
 
@@ -88,17 +90,18 @@ def _main(processes: list[Process]) -> Process | None:
 
 def _failed(process: Process) -> bool:
     return bool(process.fatal or any(f.how == "uncaught" for f in process.failures)
-                or (process.exit_code or 0) != 0)
+                or (process.exit_code or 0) != 0 or process.abrupt)
 
 
 def _when_failed(process: Process) -> float:
+    """A killed rank was last seen before the others' errors about it."""
     times = [f.time for f in process.failures if f.how == "uncaught"]
-    return min(times, default=float("inf"))
+    return min(times, default=process.last_seen)
 
 
-def _exit_codes(spools: list[Spool], facts: dict[str, Any], ending: Ending) -> dict[int, int]:
-    """Whatever told a process's end: the kernel, its parent, itself."""
-    codes: dict[int, int] = {}
+def _exit_codes(spools: list[Spool], facts: dict[str, Any], output: str) -> dict[int, int]:
+    """Whatever told a process's end: the kernel, its parent, itself, a shell above it."""
+    codes = told_exit_codes(output)
     for spool in spools:
         for event in spool.all("ended"):
             if event.get("code") is not None:

@@ -246,7 +246,13 @@ def signals_of(spool: Spool) -> tuple[SignalSent, ...]:
                  for e in spool.all("signal"))
 
 
-def process_of(spool: Spool, role: Role, exit_code: int | None, peak: int | None) -> Process:
+def last_seen(spool: Spool) -> float:
+    times = [float(event["time"]) for event in spool.events]
+    return max([*times, spool.slot(layout.STACK_TIME_NS) / 1e9])
+
+
+def process_of(spool: Spool, role: Role, exit_code: int | None, peak: int | None,
+               alive: bool = False) -> Process:
     """Everything one process left, as rules see it."""
     facts = spool.facts
     worker = spool.first("worker")
@@ -271,6 +277,7 @@ def process_of(spool: Spool, role: Role, exit_code: int | None, peak: int | None
         probe_errors=tuple(f"{e.get('probe')}: {e.get('error')}"
                            for e in spool.all("probe-error")),
         peak_rss=peak, overhead_s=spool.slot(layout.OVERHEAD_NS) / 1e9,
+        last_seen=last_seen(spool), alive=alive,
     )
 
 

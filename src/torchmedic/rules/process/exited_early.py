@@ -61,7 +61,7 @@ def _by_call(run: Run, main: Process, call: ExitCall) -> Iterator[Problem]:
     function = f" in `{frame.function}`" if frame and frame.function != "<module>" else ""
     yield Problem(
         f"`{shown}`{function} ended the run {wording.batch(where)}: exit code "
-        f"{run.ending.code}, no error", where,
+        f"{run.ending.code if main.exit_code is None else main.exit_code}, no error", where,
         (Evidence(_left(run, main, cut), "recorder"),
          *wording.stack_evidence(call.frames, call.how)),
         Fix("raise an exception there that says why, or leave the loop with a message"),

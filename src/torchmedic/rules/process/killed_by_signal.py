@@ -35,6 +35,8 @@ FIXES = {
 
 def in_run(run: Run) -> Iterator[Problem]:
     name = run.main_signal
+    if name is None and run.main is not None and run.main.abrupt:
+        yield _abrupt(run, run.main)
     if name is None or name in ELSEWHERE:
         return
     place = _place(run, name)
@@ -44,6 +46,19 @@ def in_run(run: Run) -> Iterator[Problem]:
         (*_sender(run, name), *_memory(run, name), *wording.progress(run)),
         _fix(run, name), about=("ending",),
         category="code" if _own(run) else "environment",
+    )
+
+
+def _abrupt(run: Run, main: Process) -> Problem:
+    """A launcher above it kept its status to itself."""
+    return Problem(
+        f"the training process ended abruptly {wording.moment(main.place)}, before the end of its "
+        "program", main.place,
+        (Evidence("Python's own end was not reached, and nobody told its exit code", "recorder"),
+         Evidence(f"the command above it ended with {run.ending.code}", "supervisor"),
+         *_memory(run, "SIGKILL"), *wording.progress(run)),
+        Fix("start it without the launcher or shell above it, to see its exit code"),
+        about=("ending",), confidence="likely",
     )
 
 
