@@ -7,6 +7,7 @@ import os
 import time
 
 from . import children, crash, exits, imports, layout
+from .patching import own_codes
 from .recorder import emit, process_facts, recorder, state
 
 
@@ -30,11 +31,12 @@ def start(folder):
 def _torch_imported(torch):
     began = time.perf_counter_ns()
     try:
-        from . import loading, sampler, training
+        from . import compat, frames, loading, sampler, training, watch  # noqa: F401
 
         emit("torch", version=str(torch.__version__))
         training.install(torch)
         loading.install(torch)
+        compat.leave_alone(torch, own_codes())
         sampler.start()
     except Exception as error:
         emit("probe-error", probe="torch", error=repr(error)[:300])

@@ -25,6 +25,29 @@ def _never():
     return False
 
 
+def leave_alone(torch, codes):
+    """Make dynamo run frames of these codes as they are, and still look at what they call.
+
+    Else it takes our wrapper for the outermost frame to compile, and compiles our helpers.
+    skip_code: up to 2.6; set_code_exec_strategy: since 2.7, with skip_code in Python on top of it.
+    """
+    frames = _part(torch, "_C", "_dynamo", "eval_frame")
+    skip = getattr(frames, "skip_code", None)
+    set_strategy = getattr(frames, "set_code_exec_strategy", None)
+    for code in codes:
+        if skip is not None:
+            skip(code)
+        elif set_strategy is not None:
+            actions = frames._FrameAction
+            set_strategy(code, frames._FrameExecStrategy(actions.SKIP, actions.DEFAULT))
+
+
+def _part(whole, *names):
+    for name in names:
+        whole = getattr(whole, name, None)
+    return whole
+
+
 def optimizer_hooks(torch):
     """(register_pre, register_post) for every optimizer's step, or None before torch 2.0."""
     # torch.optim deletes the name of its submodule.

@@ -38,9 +38,6 @@ def start():
     _dumps.fd = recorder.fault_descriptor()
     if _dumps.fd < 0:
         return
-    if not faulthandler.is_enabled():
-        _enable(_dumps.fd, all_threads=True)
-        _dumps.ours = True
     install()
     number = dump_signal()
     if number is not None and hasattr(faulthandler, "register"):
@@ -77,10 +74,24 @@ def take_over_again():
 
 
 def install():
-    if not crash.installed:
+    if _dumps.fd < 0 or crash.installed:
+        return
+    try:
+        if not faulthandler.is_enabled():
+            _enable(_dumps.fd, all_threads=True)
+            _dumps.ours = True
+        crash.on_uninstall(_let_go)
         crash.wrap(faulthandler, "enable", _wrap_enable)
         crash.wrap(faulthandler, "disable", _wrap_disable)
         crash.wrap(faulthandler, "is_enabled", _wrap_is_enabled)
+    except Exception as error:
+        crash.fail(error)
+
+
+def _let_go():
+    if _dumps.ours:
+        _dumps.ours = False
+        _disable()
 
 
 def uninstall():

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 
-from .paths import HERE
+from .paths import HERE, is_ours
 from .recorder import emit
 
 # From 3.11 a bare `raise` takes the traceback from the exception itself, so a frame that was
@@ -25,6 +25,9 @@ def excise(error):
         error.__traceback__ = traceback.tb_next
 
 
+probes = []
+
+
 class Probe:
     """A named set of patches with one switch."""
 
@@ -33,6 +36,7 @@ class Probe:
         self.patches = []
         self.removers = []
         self.failed = False
+        probes.append(self)
 
     @property
     def installed(self):
@@ -101,6 +105,25 @@ def _look_like(wrapper, original):
     code = wrapper.__code__
     file = os.path.join(UNCOUNTED, os.path.basename(code.co_filename))
     wrapper.__code__ = code.replace(co_filename=file)
+
+
+def own_codes():
+    """The code of every function of ours that is loaded, and of every wrapper in place."""
+    package = __name__.rpartition(".")[0] + "."
+    left = [wrapper for probe in probes for _, _, _, wrapper in probe.patches]
+    for name, module in list(sys.modules.items()):
+        if name.startswith(package) and module is not None:
+            left.extend(vars(module).values())
+    found = {}  # by identity: a wrapper's code equals the one it was made from
+    while left:
+        item = left.pop()
+        if type(item) is type and item.__module__.startswith(package):
+            left.extend(vars(item).values())
+        code = item if type(item) is type(_describe.__code__) else getattr(item, "__code__", None)
+        if id(code) not in found and is_ours(getattr(code, "co_filename", "")):
+            found[id(code)] = code
+            left.extend(code.co_consts)
+    return found.values()
 
 
 def _describe(error):

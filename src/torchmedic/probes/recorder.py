@@ -18,6 +18,7 @@ from .encode import encode
 
 HIGH_FD = 200  # The user's program keeps the low descriptor numbers it would have without us.
 SPOOL_LIMIT = 8 << 20  # bytes per process; a run must never fill the disk because of us
+SECRET = ("key", "token", "secret", "passw", "credential", "auth")
 IMPORTANT = frozenset(("failure", "exit", "process", "signal", "ended", "worker-exit"))
 
 
@@ -184,7 +185,7 @@ def process_facts():
     orig = getattr(sys, "orig_argv", None) or [sys.executable] + list(getattr(sys, "argv", []))
     rank = os.environ.get("RANK")
     return {
-        "argv": [str(a)[:2000] for a in orig[:100]],
+        "argv": masked([str(a)[:2000] for a in orig[:100]]),
         "executable": sys.executable,
         "python": sys.version.split()[0],
         "cwd": _cwd(),
@@ -192,6 +193,26 @@ def process_facts():
         "library": [os.path.dirname(os.__file__)],
         "main_thread": _thread.get_ident(),
     }
+
+
+def masked(arguments):
+    """Arguments without the values of options that name a secret."""
+    shown, hide = [], False
+    for argument in arguments:
+        name, equals, _ = argument.partition("=")
+        secret = is_secret(name)
+        if hide and not argument.startswith("-"):
+            shown.append("***")
+        else:
+            shown.append(name + "=***" if equals and secret else argument)
+        hide = secret and argument.startswith("-") and not equals
+    return shown
+
+
+def is_secret(name):
+    """Names such as `--api-key`, `HF_TOKEN` and `password`."""
+    lowered = name.lower()
+    return any(word in lowered for word in SECRET)
 
 
 def _cwd():

@@ -65,13 +65,28 @@ def name_module(module, outer):
         _tell([(number, module)])
         return number
     new = []
-    for path, child in module.named_modules():
+    for path, child in _tree(module):
         if id(child) not in names.index:
             number = names.add(child, path, type(child).__name__)
             if number:
                 new.append((number, child))
     _tell(new)
     return names.index.get(id(module), 0)
+
+
+def _tree(module):
+    """As `named_modules`, but calls nothing of the user's and needs no hash of a module."""
+    seen = set()
+    left = [("", module)]
+    while left:
+        path, module = left.pop()
+        if module is None or id(module) in seen:
+            continue
+        seen.add(id(module))
+        yield path, module
+        children = list(vars(module).get("_modules", {}).items())
+        for name, child in reversed(children):
+            left.append((path + "." + name if path else name, child))
 
 
 def _tell(new):
@@ -113,14 +128,19 @@ def _wrap_call(torch):
                     slots[PHASE] = FORWARD
             except Exception as error:
                 modules.fail(error)
-                return original(self, *args, **kwargs)
+                slots = None
             try:
                 result = original(self, *args, **kwargs)
             except BaseException as error:
                 seen(error)
-                slots[MODULE] = outer
+                try:
+                    slots[MODULE] = outer
+                except Exception as problem:
+                    modules.fail(problem)
                 excise(error)
                 raise
+            if slots is None:
+                return result
             try:
                 slots[MODULE] = outer
                 calls = slots[CALLS] + 1

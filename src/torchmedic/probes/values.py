@@ -8,15 +8,11 @@ from __future__ import annotations
 
 import sys
 
+from .recorder import is_secret
+
 TEXT_LIMIT = 200
 STATS_LIMIT = 1_000_000  # elements; more would be felt
-SECRET = ("key", "token", "secret", "passw", "credential", "auth")
 PLAIN = (bool, int, float)
-
-
-def is_secret(name):
-    lowered = name.lower()
-    return any(word in lowered for word in SECRET)
 
 
 def summarise(value):

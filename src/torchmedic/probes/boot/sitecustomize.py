@@ -9,10 +9,7 @@ import sys
 
 def _leave_the_path():
     here = os.path.dirname(os.path.abspath(__file__))
-    for position, entry in enumerate(sys.path):
-        if entry == here:
-            del sys.path[position]
-            break
+    sys.path[:] = [entry for entry in sys.path if entry != here]
 
 
 def _observe():
