@@ -268,3 +268,17 @@ def test_next_checks_depend_on_the_end():
     assert "dmesg" in next_checks(Ending(None, "SIGKILL"))[0]
     assert "CUDA_LAUNCH_BLOCKING" in next_checks(Ending(None, "SIGSEGV"))[0]
     assert "PYTHONUNBUFFERED" in next_checks(CRASH)[1]
+
+
+def test_secrets_in_a_program_s_texts_are_masked() -> None:
+    from torchmedic.model import Evidence, Problem, Rule
+
+    def leak(run: Run):  # type: ignore[no-untyped-def]
+        yield Problem("can't open https://me:hunter2@host/x", None,
+                      (Evidence("Authorization: Bearer abcdefghijk"),))
+
+    rule = Rule(name="leak", doc="Leaks.", category="code", in_run=leak)
+    run = Run(("python",), Ending(1, None))
+    found = diagnose_run(run, (rule,))[0]
+    assert "hunter2" not in found.message and "***" in found.message
+    assert "abcdefghijk" not in found.evidence[0].text

@@ -106,9 +106,13 @@ def _folded(said: list[Said]) -> list[tuple[Said, list[Said]]]:
 
 
 def _finding(said: Said) -> Finding:
+    """Texts of a program may hold secrets: here is the one way into a report."""
+    from torchmedic import redact  # its patterns are compiled on import: not without a finding
+
     problem, rule = said.problem, said.rule
+    evidence = tuple(replace(e, text=redact.text(e.text)) for e in problem.evidence)
     return Finding(
         rule=rule.name, category=problem.category or rule.category, severity=said.severity,
-        confidence=problem.confidence, message=problem.message, where=problem.where,
-        evidence=problem.evidence, fix=problem.fix,
+        confidence=problem.confidence, message=redact.text(problem.message), where=problem.where,
+        evidence=evidence, fix=problem.fix,
     )
