@@ -21,6 +21,11 @@ def is_compiling(torch):
     return _never
 
 
+def is_tracing(torch):
+    """True inside torch.jit.trace, where asking for a shape would add to the graph."""
+    return getattr(_part(torch, "_C"), "_is_tracing", _never)
+
+
 def _never():
     return False
 

@@ -111,6 +111,7 @@ watch.add_fact(outputs)
 def _wrap_call(torch):
     Tensor = torch.Tensor
     compiling = compat.is_compiling(torch)
+    tracing = compat.is_tracing(torch)
     index = names.index
     seen = watch.seen
 
@@ -145,7 +146,7 @@ def _wrap_call(torch):
                 slots[MODULE] = outer
                 calls = slots[CALLS] + 1
                 slots[CALLS] = calls
-                if type(result) is Tensor:
+                if type(result) is Tensor and not tracing():
                     trail[calls & 63] = (here, result.shape)
                 if not outer:
                     slots[PHASE] = before
