@@ -37,7 +37,7 @@ def in_failure(failure: Failure) -> Iterator[Problem]:
                       fix=_fix(int(target[1])))
     elif LOOKUP.search(failure.message) and any(
             frame.function == EMBEDDING for frame in failure.frames if not frame.user):
-        yield Problem(f"{named(failure, 'embedding')} gets an index beyond its last row",
+        yield Problem(f"{named(failure, 'lookup table')} gets an index beyond its last row",
                       where=failure.place, fix=Fix(
                           "make the embedding as large as the largest index plus 1",
                           "after adding tokens: `resize_token_embeddings(len(tokenizer))`",
