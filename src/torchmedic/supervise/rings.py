@@ -80,9 +80,9 @@ def _events(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
     for line in lines:
         try:
             event = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
-        if isinstance(event, dict) and "kind" in event:
+        if isinstance(event, dict) and isinstance(event.get("kind"), str):
             yield event
 
 

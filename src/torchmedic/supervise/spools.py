@@ -24,6 +24,7 @@ from torchmedic.supervise.rings import Ring, frame, is_user_file, read_events, r
 
 Role = Literal["main", "worker", "rank", "child", "launcher"]
 Event = Mapping[str, Any]
+IDENTITY = ("pid", "parent", "argv", "time")
 HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 
 
@@ -45,7 +46,8 @@ class Spool:
         spool = cls(path.stem, events, ring, path.with_suffix(".fault"))
         for event in events:
             spool.by_kind.setdefault(event["kind"], []).append(event)
-        return spool if spool.first("process") else None
+        whole = all(name in (spool.first("process") or {}) for name in IDENTITY)
+        return spool if whole else None
 
     def all(self, kind: str) -> list[Event]:
         return self.by_kind.get(kind, [])
