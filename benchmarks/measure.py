@@ -38,7 +38,12 @@ def cost(command: Sequence[str], environment: Mapping[str, str], folder: Path) -
         began = time.perf_counter()
         process = subprocess.Popen(command, env=environment, cwd=folder, stdin=subprocess.DEVNULL,
                                    stdout=output, stderr=output)
-        _, status, usage = os.wait4(process.pid, 0)
+        try:
+            _, status, usage = os.wait4(process.pid, 0)
+        except BaseException:
+            process.terminate()  # our supervisor passes it on
+            process.wait()
+            raise
         wall = time.perf_counter() - began
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode:
@@ -59,14 +64,21 @@ def _steps(times: Path) -> tuple[float | None, float | None]:
 
 def rounds(names: Sequence[str], count: int, seed: int, run: Callable[[str], Cost],
            say: Callable[[str], None] = lambda text: None) -> list[Round]:
-    """`count` rounds; in each every variant runs once, in an order of its own."""
+    """`count` rounds; in each every variant runs once, in an order of its own.
+
+    Ctrl-C ends them early: the complete ones are given back, if there are any.
+    """
     order = random.Random(seed)
-    done = []
-    for number in range(1, count + 1):
-        shuffled = list(names)
-        order.shuffle(shuffled)
-        say(f"round {number} of {count}: {', '.join(shuffled)}")
-        done.append({name: run(name) for name in shuffled})
+    done: list[Round] = []
+    try:
+        for number in range(1, count + 1):
+            shuffled = list(names)
+            order.shuffle(shuffled)
+            say(f"round {number} of {count}: {', '.join(shuffled)}")
+            done.append({name: run(name) for name in shuffled})
+    except KeyboardInterrupt:
+        if not done:
+            raise
     return done
 
 

@@ -59,7 +59,7 @@ def main(words: Sequence[str] | None = None) -> int:
         print(failure, file=sys.stderr)
         return 1
     known["load_after"] = machine.load()
-    print(table(results, count, known, missing))
+    print(table(results, known, missing))
     if args.json:
         args.json.write_text(json.dumps({"machine": known, "results": results}, indent=1) + "\n",
                              encoding="utf-8")
@@ -117,7 +117,7 @@ def summary(workload: Workload, variants: Sequence[Variant],
     }
 
 
-def table(results: Sequence[dict], count: int, known: dict, missing: Sequence[str]) -> str:
+def table(results: Sequence[dict], known: dict, missing: Sequence[str]) -> str:
     """Markdown."""
     head = ["workload", "variant", *FIELDS.values(), "budget"]
     lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
@@ -125,7 +125,8 @@ def table(results: Sequence[dict], count: int, known: dict, missing: Sequence[st
         lines.append(bare_row(result))
         lines += [ratio_row(result, name) for name in result["ratios"]]
     facts = machine.sentence(known) + f" before and {known['load_after']} after"
-    notes = [f"{count} rounds; {facts}.", *missing]
+    counts = " and ".join(sorted({str(len(result["rounds"])) for result in results}))
+    notes = [f"{counts} rounds; {facts}.", *missing]
     return "\n".join(lines) + "\n\n" + "\n".join(notes)
 
 
