@@ -20,7 +20,7 @@ def is_user(file: str) -> bool:
     """Whether somebody would look into this file to mend their training."""
     if file.startswith("<"):  # `<frozen runpy>`, `<string>`; a notebook's cell is the user's
         return file.startswith(("<stdin", "<ipython-input"))
-    if INSTALLED.search(file):
+    if INSTALLED.search(file) or file.endswith((".pyx", ".pxd", ".pxi")):
         return False
     windows = WINDOWS_LIBRARY.match(file)
     return not (windows and windows[1] in sys.stdlib_module_names)

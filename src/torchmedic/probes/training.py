@@ -96,7 +96,7 @@ def _tell(new):
 def outputs():
     """The remembered module outputs, oldest first: [path, class, shape]."""
     calls = state.slots[CALLS]
-    order = [trail[(calls + i) & (TRAIL - 1)] for i in range(TRAIL)]
+    order = [trail[(calls + 1 + i) & (TRAIL - 1)] for i in range(TRAIL)]
     found = []
     for item in order:
         if item is not None:
