@@ -6,12 +6,12 @@ import contextlib
 import ctypes
 import os
 import selectors
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 from torchmedic.supervise.streams import Tail, tees
 from torchmedic.supervise.terminal import Terminal
@@ -56,7 +56,7 @@ class Child:
                                     preexec_fn=self._terminal.in_child)
         except FileNotFoundError as error:
             self.close()
-            if error.filename == command[0] or not Path(command[0]).exists():
+            if shutil.which(command[0]) is None:  # else it is there, and its interpreter is not
                 raise NotStarted(f"command not found: {command[0]}", 127) from None
             raise NotStarted(f"cannot run {command[0]}: {error.strerror}", 126) from None
         except (PermissionError, OSError) as error:
