@@ -90,11 +90,19 @@ def test_order_of_what_is_told():
 
 
 def test_earlier_failures_first_and_the_one_that_ended_it_before_them():
-    run = run_of(failure("a", "KeyError", how="seen", time=5.0, swallowed=True),
+    run = run_of(failure("a", "KeyError", how="seen", time=5.0, swallowed=True, batch=3,
+                         phase="forward", steps_after=0),
                  failure("b", "OSError", how="thread", time=2.0),
                  failure("c", "ValueError", time=9.0))
     kinds = [on_type(kind.lower(), kind) for kind in ("KeyError", "OSError", "ValueError")]
     assert names(diagnose_run(run, kinds)) == ["valueerror", "oserror", "keyerror"]
+
+
+@pytest.mark.parametrize("more", [
+    {"batch": None}, {"batch": 3, "steps_after": 1}, {"batch": 3, "steps_after": None}])
+def test_an_exception_the_program_got_over_is_nobody_s_finding(more):
+    run = run_of(failure("a", "KeyError", how="seen", swallowed=True, phase="forward", **more))
+    assert names(diagnose_run(run, [on_type("keyerror", "KeyError")])) == []
 
 
 def test_a_cause_that_only_warns_ranks_as_high_as_the_symptom_it_explains():

@@ -4,14 +4,46 @@ from __future__ import annotations
 
 import builtins
 from dataclasses import replace
+from typing import Literal
 
-from torchmedic.observed import Failure, Frame, Run
+from torchmedic.observed import Failure, Frame, Iteration, Process, Run
 from torchmedic.source.blocks import Handler
 
 # What Python calls an error. StopIteration, KeyboardInterrupt and SystemExit steer a program.
 ERRORS = frozenset(name for name, kind in vars(builtins).items()
                    if isinstance(kind, type) and issubclass(kind, Exception)
                    and not issubclass(kind, (Warning, StopIteration, StopAsyncIteration)))
+
+
+def lost_by(run: Run, process: Process, failure: Failure) -> Literal["pass", "batch"] | None:
+    """What a program lost by catching an exception; None when it got over it, or meant to.
+
+    `pass`: the loop over a loader ended early. `batch`: that batch made no optimizer step.
+    """
+    catcher = handler_of(run, failure)
+    if catcher and _is_plan(process, failure, catcher[1]):
+        return None
+    if cut_by(process, failure) is not None:
+        return "pass"
+    trains = failure.phase in ("forward", "backward", "step", "data")
+    return "batch" if failure.batch is not None and failure.steps_after == 0 and trains else None
+
+
+def _is_plan(process: Process, failure: Failure, handler: Handler) -> bool:
+    """An `except` for a type of the program's own, or a narrow one after which it went on."""
+    if not catches_errors(handler):
+        return True
+    return not is_broad(handler) and process.step > (failure.step or 0)
+
+
+def cut_by(process: Process, failure: Failure) -> Iteration | None:
+    """The pass over a loader that ended early because of the exception."""
+    for item in process.iterations:
+        same = (item.epoch == failure.epoch and failure.batch is not None
+                and item.batches in (failure.batch, failure.batch - 1))
+        if item.exhausted is False and same and item.time <= failure.time:
+            return item
+    return None
 
 
 def handler_of(run: Run, failure: Failure) -> tuple[Frame, Handler] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from torchmedic import caught
 from torchmedic.observed import Failure, Log, Run
 
 ENDING = "ending"
@@ -27,11 +28,13 @@ class Witness:
 def of_run(run: Run) -> Iterator[Witness]:
     """Recorded failures by time, then those that only the error stream tells."""
     recorded = [*run.failures]
-    told = [f for f in run.output.failures if not _known(f, recorded)]
+    # A traceback that a program prints and survives is no failure of the run.
+    told = [f for f in run.output.failures if run.ending.code != 0 and not _known(f, recorded)]
     last = _that_ended(run, recorded, told)
     again: dict[str, tuple[str, ...]] = {}
     shown = []
-    standing = [f for f in recorded if not _got_over(f)]
+    standing = [f for process in run.processes for f in process.failures
+                if not f.swallowed or caught.lost_by(run, process, f)]
     for failure in sorted(standing, key=lambda f: f.time) + told:
         inner = _unwrapped(failure)
         twin = next((f for f in recorded if inner is not failure and _same(f, inner)), None)
@@ -42,16 +45,6 @@ def of_run(run: Run) -> Iterator[Witness]:
             shown.append((inner, about))
     for order, (failure, about) in enumerate(shown):
         yield from _with_earlier(failure, (*about, *again.get(failure.key, ())), order)
-
-
-def _got_over(failure: Failure) -> bool:
-    """It was caught, and nothing was lost by it: the batch still made its step, or there was none.
-
-    A size tried out before training, or a smaller batch after a failed one, is no fault.
-    """
-    if not failure.swallowed or failure.steps_after is None:
-        return False
-    return failure.batch is None or failure.steps_after > 0
 
 
 def of_log(log: Log) -> Iterator[Witness]:

@@ -14,7 +14,7 @@ OWN_FAILURE = 125
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.usage = "torchmedic run [options] -- COMMAND [ARGUMENT ...]"
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND",
-                        help="the command as you would type it: python train.py, torchrun …, bash …")
+                        help="the command as you would type it: python …, torchrun …, bash …")
     parser.add_argument("--hang-after", type=_seconds, metavar="SECONDS",
                         help="call it a hang after this long without progress "
                              "(default: adapts to the run's own pace)")

@@ -7,8 +7,8 @@ import os
 import sys
 
 from . import imports
-from .paths import STDLIB, is_user_file
 from .patching import Probe, excise
+from .paths import STDLIB, is_user_file
 from .recorder import emit, recorder
 
 exits = Probe("exit")

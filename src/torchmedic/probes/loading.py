@@ -21,7 +21,7 @@ FULL_EVENTS = 200  # passes told one by one; later ones thin out
 class _Pass:
     """One iteration over a loader."""
 
-    __slots__ = ("loader", "epoch", "count", "began", "done", "by", "ref", "steps")
+    __slots__ = ("began", "by", "count", "done", "epoch", "loader", "ref", "steps")
 
 
 class _Book:

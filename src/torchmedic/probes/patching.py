@@ -19,7 +19,7 @@ CAN_EXCISE = sys.version_info >= (3, 11)
 
 
 def excise(error):
-    """Drop the frame of the wrapper that is handling `error`; the `raise` after this keeps it so."""
+    """Drop the frame of the wrapper that handles `error`; the `raise` after this keeps it so."""
     traceback = error.__traceback__
     if CAN_EXCISE and traceback is not None:
         error.__traceback__ = traceback.tb_next

@@ -182,7 +182,7 @@ def high_descriptor(fd):
 
 def process_facts():
     """What is known of this process at its start."""
-    orig = getattr(sys, "orig_argv", None) or [sys.executable] + list(getattr(sys, "argv", []))
+    orig = getattr(sys, "orig_argv", None) or [sys.executable, *getattr(sys, "argv", [])]
     rank = os.environ.get("RANK")
     return {
         "argv": masked([str(a)[:2000] for a in orig[:100]]),

@@ -9,7 +9,18 @@ from __future__ import annotations
 import weakref
 
 from . import compat, frames, watch
-from .layout import BACKWARD, BACKWARDS, CALLS, FORWARD, MODULE, OTHER, PHASE, SCHEDULES, STEP, STEPS
+from .layout import (
+    BACKWARD,
+    BACKWARDS,
+    CALLS,
+    FORWARD,
+    MODULE,
+    OTHER,
+    PHASE,
+    SCHEDULES,
+    STEP,
+    STEPS,
+)
 from .patching import Probe, excise
 from .recorder import emit, state
 

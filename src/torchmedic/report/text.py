@@ -20,7 +20,10 @@ INDENT = 2
 
 def render(diagnosis: Diagnosis, file: TextIO, width: int | None = None,
            colour: bool | None = None) -> None:
-    """Writes the report; a clean run is one line and what could not be seen. The terminal decides what is None."""
+    """Writes the report; a clean run is one line and what could not be seen.
+
+    The terminal decides what is None.
+    """
     page = Page(file, width, colour)
     folded = {index for finding in diagnosis.findings for index in finding.explains}
     tops = [f for index, f in enumerate(diagnosis.findings) if index not in folded]

@@ -68,7 +68,7 @@ def _roles(spools: list[Spool], root: int) -> dict[str, Role]:
             roles[spool.name] = "child"
         elif spool.facts.get("rank") is not None and len(ranks) > 1:
             roles[spool.name] = "rank"
-        elif spool in trainers or not trainers or spool.pid == root and len(ranks) < 2:
+        elif spool in trainers or not trainers or (spool.pid == root and len(ranks) < 2):
             roles[spool.name] = "main"
         else:
             roles[spool.name] = "launcher"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -97,7 +96,7 @@ def is_user_file(file: str, library: tuple[str, ...] = ()) -> bool:
 
 def is_compiled(file: str) -> bool:
     """Cython gives its frames a path below the source tree it was built from."""
-    return not file.startswith("<") and not os.path.isabs(file) and not os.path.exists(file)
+    return not file.startswith("<") and not Path(file).is_absolute() and not Path(file).exists()
 
 
 def frame(entry: tuple[str, int, str], library: tuple[str, ...] = ()) -> Frame:

@@ -138,8 +138,8 @@ def _callers(earlier: Failure, event: Event) -> tuple[Frame, ...]:
         return ()
     first = earlier.frames[0]
     later = frames_of(event.get("outer")) + frames_of(event.get("frames"))
-    for number, frame in enumerate(later):
-        if (frame.file, frame.function) == (first.file, first.function):
+    for number, call in enumerate(later):
+        if (call.file, call.function) == (first.file, first.function):
             return later[:number]
     return ()
 
@@ -265,7 +265,8 @@ def process_of(spool: Spool, role: Role, exit_code: int | None, peak: int | None
     return Process(
         pid=spool.pid, parent=int(facts["parent"]), argv=tuple(facts["argv"]), role=role,
         executable=facts.get("executable") or "", started=float(facts["time"]),
-        ended=spool.first("ended") is not None or bool(spool.slot(layout.ENDED)), exit_code=exit_code, rank=facts.get("rank"),
+        ended=spool.first("ended") is not None or bool(spool.slot(layout.ENDED)),
+        exit_code=exit_code, rank=facts.get("rank"),
         torch=torch["version"] if torch else None, python=facts.get("python"),
         worker_index=worker["index"] if worker else None,
         phase=cast(Any, spool.ring.phase if spool.ring else "setup"),

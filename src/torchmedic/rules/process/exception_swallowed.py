@@ -21,7 +21,7 @@ from dataclasses import replace
 
 from torchmedic import caught, wording
 from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
-from torchmedic.observed import Failure, Frame, Iteration, Process, Run
+from torchmedic.observed import Failure, Frame, Process, Run
 from torchmedic.source.blocks import Handler
 
 FIX = Fix("catch only the exception you expect there, and re-raise all others (`raise`)")
@@ -36,54 +36,19 @@ def in_run(run: Run) -> Iterator[Problem]:
         for failure in process.failures:
             if not failure.swallowed:
                 continue
-            catcher = caught.handler_of(run, failure)
-            if catcher and _is_plan(process, failure, catcher[1]):
-                continue
-            if reason := _harm(process, failure):
+            if lost := caught.lost_by(run, process, failure):
                 told = True
-                yield _seen(run, process, failure, catcher, reason)
+                yield _seen(run, process, failure, lost)
         if not told and run.ending.code == 0 and process is run.main:
             yield from _unseen(run, process)
 
 
-def _is_plan(process: Process, failure: Failure, handler: Handler) -> bool:
-    """An `except` for a type of the program's own, or a narrow one after which it went on."""
-    if not caught.catches_errors(handler):
-        return True
-    return not caught.is_broad(handler) and process.step > (failure.step or 0)
-
-
-
-
-
-def _harm(process: Process, failure: Failure) -> str | None:
-    """What was lost by catching it; None when the program got over it."""
-    cut = _cut_by(process, failure)
-    if cut is not None:
-        return "left"
-    if failure.batch is None or failure.steps_after:
-        return None
-    if failure.steps_after == 0 and failure.phase in ("forward", "backward", "step", "data"):
-        return "lost"
-    return None
-
-
-def _cut_by(process: Process, failure: Failure) -> Iteration | None:
-    """The pass over a loader that ended early because of it."""
-    for item in process.iterations:
-        same = (item.epoch == failure.epoch and failure.batch is not None
-                and item.batches in (failure.batch, failure.batch - 1))
-        if item.exhausted is False and same and item.time <= failure.time:
-            return item
-    return None
-
-
-def _seen(run: Run, process: Process, failure: Failure,
-          catcher: tuple[Frame, Handler] | None, reason: str) -> Problem:
+def _seen(run: Run, process: Process, failure: Failure, lost: str) -> Problem:
     raised = failure.user_frame
+    catcher = caught.handler_of(run, failure)
     by = f"`{catcher[1].text}: {catcher[1].kind}`" if catcher else "code outside your files"
     where = wording.at(catcher[0]) if catcher else ""
-    effect = _effect(run, process, failure, reason)
+    effect = _effect(process, failure, lost)
     count = f" {failure.count} times" if failure.count > 1 else ""
     return Problem(
         f"`{failure.short_type}` raised at {wording.at(raised)} was swallowed{count} by {by}"
@@ -95,7 +60,7 @@ def _seen(run: Run, process: Process, failure: Failure,
          *((Evidence(f"caught at {where}: `{catcher[1].text}`", "source"),) if catcher else ()),
          *wording.progress(run, process)),
         FIX, about=(f"failure:{failure.key}", *(("ending",) if run.ending.code == 0 else ())),
-        severity="warning" if reason == "lost" and failure.count * 10 < process.step else "error",
+        severity="warning" if lost == "batch" and failure.count * 10 < process.step else "error",
     )
 
 
@@ -107,9 +72,9 @@ def _place(failure: Failure, catcher: tuple[Frame, Handler] | None) -> Place:
     return replace(place, file=frame.file, line=handler.line, function=frame.function)
 
 
-def _effect(run: Run, process: Process, failure: Failure, reason: str) -> str:
-    item = _cut_by(process, failure)
-    if reason == "left" and item is not None:
+def _effect(process: Process, failure: Failure, lost: str) -> str:
+    item = caught.cut_by(process, failure)
+    if lost == "pass" and item is not None:
         of = f" of {item.loader.batches}" if item.loader.batches else ""
         return f"the loop ended in batch {failure.batch}{of}"
     return f"batch {failure.batch} made no optimizer step"
