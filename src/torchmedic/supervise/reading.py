@@ -12,14 +12,8 @@ from torchmedic.logs.statuses import told_exit_codes
 from torchmedic.logs.tracebacks import read_log
 from torchmedic.observed import Ending, HostMemory, Process, Run, Stall
 from torchmedic.source.script import Script
-from torchmedic.supervise.spools import (
-    Role,
-    Spool,
-    process_of,
-    read_spools,
-    signals_of,
-    stacks_of,
-)
+from torchmedic.supervise.processes import process_of, signals_of, stacks_of
+from torchmedic.supervise.spools import Role, Spool, read_spools
 
 
 def read_run(folder: Path) -> Run:
