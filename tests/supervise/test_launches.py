@@ -117,7 +117,7 @@ def test_a_boot_file_of_another_time_never_complains(programs):
 MULTI = '''
 import multiprocessing, os, sys
 def work(label):
-    print(label, os.getpid(), flush=True)
+    os.write(1, b"%s %d\\n" % (label.encode(), os.getpid()))  # whole, beside others
 if __name__ == "__main__":
     print("main", os.getpid(), flush=True)
     context = multiprocessing.get_context(sys.argv[1])
@@ -294,7 +294,7 @@ for _ in range(3):
     optimizer.zero_grad()
     model(torch.ones(4, 2)).sum().backward()
     optimizer.step()
-print("rank%d" % dist.get_rank(), os.getpid(), flush=True)
+os.write(1, b"rank%d %d\\n" % (dist.get_rank(), os.getpid()))  # whole, beside the other rank
 dist.destroy_process_group()
 '''
 
