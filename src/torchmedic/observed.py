@@ -412,6 +412,19 @@ class Run:
         return (fatal_signal(main.fatal) or sent or self.ending.signal
                 or (signal_name(shell - 128) if shell > 128 else None))
 
+    @property
+    def hang(self) -> Stall | None:
+        """The stall the run ended in; None when it moved again or went on to an end of its own.
+
+        After its last batch a program may compute for long where nobody counts: its exit code 0,
+        without a signal's help, says that it was not stuck.
+        """
+        if self.stall is None or self.stall.resumed:
+            return None
+        helped = self.stall.stopped or self.ending.forwarded or any(
+            call.handler_of for process in self.processes for call in process.exits)
+        return self.stall if helped or self.ending.code != 0 else None
+
     def process(self, pid: int | None) -> Process | None:
         return next((p for p in self.processes if p.pid == pid), None)
 

@@ -48,8 +48,7 @@ def _cut_off(failure: Failure) -> bool:
 def about(run: Run) -> tuple[str, ...]:
     """Keys of what a worker's end explains."""
     failures = parent_failures(run)
-    ends = any(f.how == "uncaught" for f in failures) or (
-        run.stall is not None and not run.stall.resumed)
+    ends = any(f.how == "uncaught" for f in failures) or run.hang is not None
     return (*(f"failure:{f.key}" for f in failures), *(("ending",) if ends else ()))
 
 

@@ -20,28 +20,30 @@ from dataclasses import replace
 
 from torchmedic import wording, workers
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
-from torchmedic.observed import Frame, Process, Run
+from torchmedic.observed import Frame, Process, Run, Stall
 
 IDLE = 0.2  # cores; a worker that computes is slow, not deadlocked
 
 
 def in_run(run: Run) -> Iterator[Problem]:
-    stall, main = run.stall, run.main
-    if stall is None or stall.resumed or main is None or stall.cpu_share > IDLE:
+    stall, main = run.hang, run.main
+    if stall is None or main is None or stall.cpu_share > IDLE:
         return
-    if not _parent_waits(run, main):
+    if not _parent_waits(stall, main):
         return
     for worker in run.workers:
         frames = stall.stacks.get(worker.pid, {}).get("main", ())
         if frames and not _only_waits_for_work(frames):
-            yield _problem(run, main, worker, frames)
+            yield _problem(run, stall, worker, frames)
             return
 
 
-def _parent_waits(run: Run, main: Process) -> bool:
-    assert run.stall is not None
-    frames = run.stall.stacks.get(main.pid, {}).get("main", main.stack)
-    return any(f.file.endswith("dataloader.py") for f in frames)
+def _parent_stack(stall: Stall, main: Process) -> tuple[Frame, ...]:
+    return stall.stacks.get(main.pid, {}).get("main", main.stack)
+
+
+def _parent_waits(stall: Stall, main: Process) -> bool:
+    return any(f.file.endswith("dataloader.py") for f in _parent_stack(stall, main))
 
 
 def _only_waits_for_work(frames: tuple[Frame, ...]) -> bool:
@@ -49,12 +51,11 @@ def _only_waits_for_work(frames: tuple[Frame, ...]) -> bool:
     return not any(f.function == "fetch" or f.user for f in frames)
 
 
-def _problem(run: Run, main: Process, worker: Process, frames: tuple[Frame, ...]) -> Problem:
+def _problem(run: Run, stall: Stall, worker: Process, frames: tuple[Frame, ...]) -> Problem:
     loader = workers.loader_of(run)
-    assert run.stall is not None
     place = worker.place_at(frames)
     method = loader.start_method if loader and loader.start_method else "fork"
-    parent = run.stall.stacks.get(main.pid, {}).get("main", main.stack)
+    parent = _parent_stack(stall, run.main) if run.main else ()
     return Problem(
         f"{workers.name(worker)} waits in `{frames[-1].function}` {workers.doing(worker)}, and the "
         "training waits for it", replace(place, phase="data"),
@@ -62,8 +63,8 @@ def _problem(run: Run, main: Process, worker: Process, frames: tuple[Frame, ...]
          *wording.stack_evidence(frames, "worker's own stack"),
          Evidence(f"the main thread waits at {wording.at(wording.innermost_user(parent))}",
                   "main thread"),
-         Evidence(f"no progress for {run.stall.after_s:.0f} s with "
-                  f"{run.stall.cpu_share:.2f} cores in use", "supervisor")),
+         Evidence(f"no progress for {stall.after_s:.0f} s with "
+                  f"{stall.cpu_share:.2f} cores in use", "supervisor")),
         _fix(method, frames), about=("stall", "ending"),
         confidence="certain" if _at_lock(run, frames) else "likely",
     )

@@ -20,10 +20,12 @@ from torchmedic import wording
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.observed import Frame, Process, Run, Stall
 
+BUSY = 0.5  # cores: with less, what does not move waits
+
 
 def in_run(run: Run) -> Iterator[Problem]:
-    stall, main = run.stall, run.main
-    if stall is None or stall.resumed or main is None:
+    stall, main = run.hang, run.main
+    if stall is None or main is None:
         return
     stacks = stall.stacks.get(main.pid, {})
     frames = stacks.get("main", main.stack)
@@ -43,7 +45,8 @@ def in_run(run: Run) -> Iterator[Problem]:
 def _waits(frames: tuple[Frame, ...], stall: Stall) -> str:
     if not frames:
         return "does not move"
-    verb = "computes" if stall.cpu_share > 0.5 else "waits"
+    # The CPU time is that of all processes: it says that some thread computes, not which.
+    verb = "is" if stall.cpu_share > BUSY else "waits"
     return f"{verb} in `{frames[-1].function}`"
 
 
@@ -84,5 +87,7 @@ RULE = Rule(
         fires(_PROGRAM.format("log(number)"), "no progress for", "in batch 2", "waits in `log`",
               line="with lock:", options=("--hang-after", "2", "--hang-stop")),
         quiet(_PROGRAM.format("pass"), options=("--hang-after", "5")),
+        quiet(_PROGRAM.format("pass") + "import time\ntime.sleep(3)\n",
+              options=("--hang-after", "1"), title="long work after the last batch, then its end"),
     ),
 )
