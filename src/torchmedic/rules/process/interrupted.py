@@ -43,8 +43,9 @@ def _handled(run: Run, main: Process, call: ExitCall) -> Problem:
         (Evidence(f"the handler called {call.how} at "
                   f"{wording.at(wording.innermost_user(call.frames))}", call.how),
          *wording.stack_evidence(call.frames, call.how), *wording.progress(run)),
-        Fix("let the handler end with a code other than 0, such as 130"), about=("ending",),
-        severity="warning" if run.ending.code == 0 else "info",
+        Fix("let the handler end with a code other than 0, such as 130")
+        if run.ending.code == 0 else None, about=("ending",),
+        severity="warning",
     )
 
 
@@ -85,6 +86,9 @@ RULE = Rule(
         fires(_PROGRAM.format(
             "def bye(number, frame):\n    sys.exit(0)\nsignal.signal(signal.SIGINT, bye)",
             "signal.raise_signal(signal.SIGINT)"), "the program's own handler", "looks finished"),
+        fires(_PROGRAM.format(
+            "def bye(number, frame):\n    sys.exit(130)\nsignal.signal(signal.SIGINT, bye)",
+            "signal.raise_signal(signal.SIGINT)"), "handler ended it with code 130"),
         quiet(_PROGRAM.format("", "pass")),
     ),
 )
