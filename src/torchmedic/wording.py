@@ -20,7 +20,7 @@ def size(count: float) -> str:
     """Bytes as a person reads them: `7.62 GiB`."""
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if abs(count) < 1024 or unit == "TiB":
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.3g} {unit}"
+            return f"{count:.0f} {unit}" if unit == "B" or count >= 1000 else f"{count:.3g} {unit}"
         count /= 1024
     raise AssertionError
 
