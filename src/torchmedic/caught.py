@@ -41,7 +41,8 @@ def cut_by(process: Process, failure: Failure) -> Iteration | None:
     for item in process.iterations:
         same = (item.epoch == failure.epoch and failure.batch is not None
                 and item.batches in (failure.batch, failure.batch - 1))
-        if item.exhausted is False and same and item.time <= failure.time:
+        going_on = item.time <= failure.time <= (item.ended or failure.time)
+        if item.exhausted is False and same and going_on:
             return item
     return None
 
