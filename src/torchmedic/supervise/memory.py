@@ -239,8 +239,12 @@ def kernel_kills(pids: tuple[int, ...], since: float) -> tuple[int, ...]:
                 record = os.read(fd, 8192)
             except BlockingIOError:
                 break
+            except BrokenPipeError:
+                continue  # the record was overwritten while we read
             except OSError:
-                continue  # EPIPE: the record was overwritten while we read.
+                break
+            if not record:
+                break  # not the kernel's: some containers put /dev/null in its place
             killed = re.search(rb"Killed process (\d+)", record)
             when = re.match(rb"\d+,\d+,(\d+)", record)
             if killed and when and int(when.group(1)) / 1e6 >= since - 5:
