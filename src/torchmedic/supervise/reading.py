@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 from pathlib import Path
 from typing import Any
 
 from torchmedic.logs.statuses import told_exit_codes
 from torchmedic.logs.tracebacks import read_log
-from torchmedic.observed import Ending, HostMemory, Process, Run, Stall
+from torchmedic.observed import Ending, HostMemory, Process, Run, Stall, signal_name
 from torchmedic.source.script import Script
 from torchmedic.supervise.processes import process_of, signals_of, stacks_of
 from torchmedic.supervise.spools import Role, Spool, read_spools
@@ -34,7 +33,7 @@ def read_run(folder: Path) -> Run:
 def _ending(facts: dict[str, Any]) -> Ending:
     code = os.waitstatus_to_exitcode(facts["status"])
     if code < 0:
-        return Ending(None, signal.Signals(-code).name, facts["forwarded"])
+        return Ending(None, signal_name(-code) or f"signal {-code}", facts["forwarded"])
     return Ending(code, None, facts["forwarded"])
 
 
