@@ -55,7 +55,7 @@ def _path(failure: Failure) -> str | None:
     if named:
         return named.group(1)
     for frame in reversed(failure.frames):
-        for name in ("f", "path", "filename", "file", "name"):
+        for name in ("f", "path", "filename", "file"):
             value = frame.values.get(name)
             if value is not None and value.kind == "text" and value.text:
                 return value.text
