@@ -193,6 +193,7 @@ def main():
                         ("scheduler", scheduler), ("gradient", loss)):
         told["names " + name] = sorted(vars(value)) if hasattr(value, "__dict__") else None
         told["hooks " + name] = [plain(v) for k, v in sorted(vars(value).items()) if "hook" in k]
+    loader._iterator = None  # with live workers it cannot be pickled
     for name, value in (("model", model), ("optimizer", optimizer), ("loader", loader),
                         ("scheduler", scheduler)):
         told["pickle " + name] = pickled(value)
@@ -500,6 +501,8 @@ os.kill(os.getpid(), signal.{name})
 import time
 time.sleep(5)
 """)
+    if name == "SIGINT" and not HIDDEN_FRAMES:
+        pytest.skip("before Python 3.11 a wrapper stays in tracebacks")
     bare, ours = programs.both(PYTHON, path)
     assert bare.code == -getattr(signal, name)
     assert ours.code == 128 - bare.code
