@@ -70,6 +70,25 @@ def test_of_two_ranks_the_one_that_died_is_named(death: str, rules: set[str], te
     assert report["findings"][0]["where"]["rank"] == 1
 
 
+BECOMES = """\
+import os, sys
+if len(sys.argv) == 1:
+    os.execv(sys.executable, [sys.executable, __file__, "again"])
+"""
+
+
+@pytest.mark.parametrize(("then", "rule"), [
+    ("", None), ("import ctypes\nctypes.string_at(0)\n", "native-crash")])
+def test_a_program_that_becomes_another(then: str, rule: str | None, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(BECOMES + then)
+    command = [sys.executable, "-m", "torchmedic", "run", "--output-format", "json",
+               "-o", "report.json", "--", sys.executable, "train.py"]
+    subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=120)
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["verdict"].get("rule") == rule
+    assert [finding["where"].get("line") for finding in report["findings"]] == ([5] if rule else [])
+
+
 def test_what_shells_and_launchers_print() -> None:
     text = ("train.sh: line 3: 4711 Killed                  python train.py\n"
             "train.sh: line 4:  4712 Segmentation fault      (core dumped) python eval.py\n"

@@ -41,16 +41,24 @@ def _processes(spools: list[Spool], facts: dict[str, Any], output: str) -> tuple
     """The main process first, the others in the order of their start."""
     codes = _exit_codes(spools, facts, output)
     peaks = facts["memory"].get("peaks", {})
-    roles = _roles(spools, facts["pid"])
+    latest = {s.pid: s.name for s in spools}  # after an exec, one pid has two
+    roles = _roles(spools, facts["pid"], set(latest.values()))
     alive = set(facts["left_behind"])
-    built = [process_of(s, roles[s.name], codes.get(s.pid), peaks.get(str(s.pid)),
-                        s.pid in alive) for s in spools]
+    built = []
+    for s in spools:
+        last = latest[s.pid] == s.name
+        code = codes.get(s.pid) if last else _told_itself(s)
+        built.append(process_of(s, roles[s.name], code, peaks.get(str(s.pid)),
+                                last and s.pid in alive))
     main = _main(built)
     return tuple(sorted(built, key=lambda p: p is not main))
 
 
-def _roles(spools: list[Spool], root: int) -> dict[str, Role]:
-    """What each process is for: the one that trains is the main one, unless there are ranks."""
+def _roles(spools: list[Spool], root: int, latest: set[str]) -> dict[str, Role]:
+    """What each process is for: the one that trains is the main one, unless there are ranks.
+
+    One that is not among the latest became another program (`os.execv`) before it trained.
+    """
     roles: dict[str, Role] = {}
     trainers = [s for s in spools if s.trains and not _is_child(s)]
     ranks = [s for s in trainers if s.facts.get("rank") is not None]
@@ -61,7 +69,8 @@ def _roles(spools: list[Spool], root: int) -> dict[str, Role]:
             roles[spool.name] = "child"
         elif spool.facts.get("rank") is not None and len(ranks) > 1:
             roles[spool.name] = "rank"
-        elif spool in trainers or not trainers or (spool.pid == root and len(ranks) < 2):
+        elif spool in trainers or (spool.name in latest and (
+                not trainers or (spool.pid == root and len(ranks) < 2))):
             roles[spool.name] = "main"
         else:
             roles[spool.name] = "launcher"
@@ -96,15 +105,19 @@ def _exit_codes(spools: list[Spool], facts: dict[str, Any], output: str) -> dict
     """Whatever told a process's end: the kernel, its parent, itself, a shell above it."""
     codes = told_exit_codes(output)
     for spool in spools:
-        for event in spool.all("ended"):
-            if event.get("code") is not None:
-                codes[spool.pid] = int(event["code"])
+        if (own := _told_itself(spool)) is not None:
+            codes[spool.pid] = own
     for spool in spools:
         for event in spool.all("worker-exit"):
             codes[int(event["pid"])] = int(event["code"])
     codes.update({int(pid): code for pid, code in facts["statuses"].items()})
     codes[int(facts["pid"])] = os.waitstatus_to_exitcode(facts["status"])
     return codes
+
+
+def _told_itself(spool: Spool) -> int | None:
+    codes = [event["code"] for event in spool.all("ended") if event.get("code") is not None]
+    return int(codes[-1]) if codes else None
 
 
 def _memory(data: dict[str, Any]) -> HostMemory:
