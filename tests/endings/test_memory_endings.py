@@ -150,19 +150,22 @@ def test_a_kill_is_memory_only_with_evidence(memory: HostMemory, rule: str,
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small tmpfs needs root")
-def test_a_full_disk_is_named_and_does_not_hurt_us(tmp_path: Path) -> None:
+@pytest.mark.parametrize("where", ["elsewhere", "below us too"])
+def test_a_full_disk_is_named_and_does_not_hurt_us(where: str, tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(small)]
     if subprocess.run(mount, capture_output=True).returncode != 0:
         pytest.skip("no tmpfs can be mounted here")
     try:
-        (tmp_path / "train.py").write_text(
+        program = tmp_path / "train.py"
+        program.write_text(
             "import torch\nnet = torch.nn.Linear(1024, 1024)\n"
-            "torch.save(net.state_dict(), 'small/last.pt')\n")
+            f"torch.save(net.state_dict(), {str(small / 'last.pt')!r})\n")
         command = [sys.executable, "-m", "torchmedic", "run", "--output-format", "json", "-o",
-                   "report.json", "--", sys.executable, "train.py"]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=120)
+                   str(tmp_path / "report.json"), "--", sys.executable, str(program)]
+        here = tmp_path if where == "elsewhere" else small
+        done = subprocess.run(command, cwd=here, capture_output=True, timeout=120)
     finally:
         subprocess.run(["umount", str(small)], check=True)
     report = json.loads((tmp_path / "report.json").read_text())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -11,18 +10,22 @@ from torchmedic.logs.statuses import told_exit_codes
 from torchmedic.logs.tracebacks import read_log
 from torchmedic.observed import Ending, HostMemory, Process, Run, Stall, signal_name
 from torchmedic.source.script import Script
+from torchmedic.supervise.outcome import Outcome
 from torchmedic.supervise.processes import process_of, signals_of, stacks_of
 from torchmedic.supervise.spools import Role, Spool, read_spools
 
 
 def read_run(folder: Path) -> Run:
-    """The run whose evidence `supervise` left in `folder`."""
-    facts = json.loads((folder / "facts.json").read_text(encoding="utf-8"))
-    spools = [s for s in read_spools(folder / "spool") if not s.is_helper]
-    ending = _ending(facts)
-    output = (folder / "output.txt").read_text(encoding="utf-8")
+    """The run that a folder holds."""
+    return run_of(Outcome.read(folder), folder / "spool")
+
+
+def run_of(outcome: Outcome, spool: Path) -> Run:
+    """The run that ended so, with what its processes wrote."""
+    facts, output = outcome.facts, outcome.output
+    spools = [s for s in read_spools(spool) if not s.is_helper]
     return Run(
-        command=tuple(facts["command"]), ending=ending,
+        command=tuple(facts["command"]), ending=_ending(facts),
         processes=_processes(spools, facts, output), duration_s=facts["duration_s"],
         memory=_memory(facts["memory"]), stall=_stall(facts["stall"], spools),
         output=read_log(output), signals=tuple(s for p in spools for s in signals_of(p)),

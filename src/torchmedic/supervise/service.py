@@ -6,13 +6,17 @@ import argparse
 import os
 import shlex
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from torchmedic import diagnosis, redact, registry, report, store
 from torchmedic.model import Diagnosis, Finding
 from torchmedic.observed import Run
-from torchmedic.supervise.reading import read_run
+from torchmedic.supervise.child import NotStarted
+from torchmedic.supervise.outcome import Outcome
+from torchmedic.supervise.reading import run_of
 from torchmedic.supervise.session import Options, supervise
 
 
@@ -20,15 +24,18 @@ def run_and_diagnose(command: list[str], args: argparse.Namespace) -> int:
     """Returns the exit code of `torchmedic run`. Raises NotStarted."""
     kept = store.new_run(command)
     try:
-        status = supervise(command, kept.path, Options(args.hang_after, args.hang_stop), say)
-    except BaseException:
+        outcome = supervise(command, kept.path, Options(args.hang_after, args.hang_stop), say)
+    except NotStarted:
         store.discard(kept)
         raise
-    code = exit_code(status)
+    code = exit_code(outcome.status)
     try:
-        diagnosed = diagnose(kept.path, code)
-        store.finish(kept, diagnosed)
-        show(diagnosed, kept.path, args.output_format, args.output_file)
+        unkept = failure_of(partial(outcome.write, kept.path))
+        diagnosed = diagnose(outcome, kept.path, code)
+        unkept = unkept or failure_of(partial(store.finish, kept, diagnosed))
+        show(diagnosed, outcome, args.output_format, args.output_file)
+        if unkept:
+            say(f"the run's files could not be written: {unkept}")
     except Exception as error:
         if os.environ.get("TORCHMEDIC_DEBUG"):
             raise
@@ -38,11 +45,21 @@ def run_and_diagnose(command: list[str], args: argparse.Namespace) -> int:
     return 1 if code == 0 and fails(diagnosed.findings, args.fail_on) else code
 
 
-def diagnose(folder: Path, code: int) -> Diagnosis:
-    """The diagnosis of a finished run from its folder."""
-    run = read_run(folder)
-    notes: list[str] = []
-    findings = diagnosis.diagnose_run(run, registry.rules(), notes)
+def failure_of(write: Callable[[], None]) -> str | None:
+    """What kept us from writing: a full disk costs the files, not the report."""
+    try:
+        write()
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
+
+
+def diagnose(outcome: Outcome, folder: Path, code: int) -> Diagnosis:
+    """The diagnosis of a finished run."""
+    run = run_of(outcome, folder / "spool")
+    catalogue = registry.catalogue()
+    notes = [*outcome.facts["notes"], *(f"a rule is missing ({b})" for b in catalogue.broken)]
+    findings = diagnosis.diagnose_run(run, tuple(e.rule for e in catalogue.entries), notes)
     notes.extend(blind_spots(run))
     return diagnosis.conclude(
         "run", findings, run.ending, process=process_facts(run, code),
@@ -92,19 +109,18 @@ def fails(findings: tuple[Finding, ...], fail_on: str | None) -> bool:
     return any(finding.severity in levels for finding in findings)
 
 
-def show(diagnosed: Diagnosis, folder: Path, output_format: str, file: Path | None) -> None:
+def show(diagnosed: Diagnosis, outcome: Outcome, output_format: str, file: Path | None) -> None:
     if file is not None:
         report.write_file(diagnosed, output_format, file)
         return
     if output_format == "full":
-        sys.stderr.write(gap(diagnosed, folder))
+        sys.stderr.write(gap(diagnosed, outcome.output))
     report.write(diagnosed, output_format, sys.stderr)
 
 
-def gap(diagnosed: Diagnosis, folder: Path) -> str:
+def gap(diagnosed: Diagnosis, output: str) -> str:
     """What sets the report apart from the program's last line, which may not be ended."""
-    last = (folder / "output.txt").read_text(encoding="utf-8")[-1:]
-    unended = "\n" if last not in ("", "\n") else ""
+    unended = "\n" if output and not output.endswith("\n") else ""
     return unended + ("" if diagnosed.verdict.category == "none" else "\n")
 
 

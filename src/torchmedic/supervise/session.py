@@ -1,8 +1,7 @@
-"""One supervised run from its start to its evidence on disk."""
+"""One supervised run from its start to what is known at its end."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import time
@@ -16,6 +15,7 @@ from torchmedic.supervise.child import Child
 from torchmedic.supervise.environment import child_environment
 from torchmedic.supervise.follow import Follower, StallSeen
 from torchmedic.supervise.memory import family
+from torchmedic.supervise.outcome import Outcome
 
 GRACE = 5.0  # seconds between SIGINT, SIGTERM and SIGKILL when a hung run is to be stopped
 
@@ -29,8 +29,8 @@ class Options:
 
 
 def supervise(command: Sequence[str], folder: Path, options: Options,
-              say: Callable[[str], None]) -> int:
-    """Run the command, leave everything known in `folder`, return its wait status.
+              say: Callable[[str], None]) -> Outcome:
+    """Run the command; its processes leave what they know in the folder's `spool`.
 
     Raises NotStarted when the command can't be run.
     """
@@ -41,27 +41,30 @@ def supervise(command: Sequence[str], folder: Path, options: Options,
     stopper = _Stopper(child, options, say)
     follower = Follower(child.pid, spool, options.hang_after, stopper.on_hang)
 
+    notes: list[str] = []
+
     def tick() -> None:
-        follower.tick()
-        stopper.tick()
+        if notes:
+            return
+        try:
+            follower.tick()
+            stopper.tick()
+        except Exception as error:  # ours: the program goes on, and no hang is told any more
+            notes.append(f"the run was not watched to its end: {type(error).__name__}: {error}")
 
     try:
         status = child.wait(tick, 0.25)
     finally:
         child.close()
-    facts = {
+    return Outcome({
         "command": redact.argument_list(command), "pid": child.pid, "status": status,
         "started": began_at,
         "duration_s": time.monotonic() - began, "forwarded": child.forwarded,
         "statuses": {str(pid): code for pid, code in child.statuses.items()},
         "memory": _memory(follower), "stall": _stall(follower.stall),
         "terminal": child.terminal_output,
-        "left_behind": [process.pid for process in family(os.getpid())[1:]],
-    }
-    (folder / "output.txt").write_text(redact.text(child.tail.text), encoding="utf-8",
-                                       errors="replace", newline="")
-    (folder / "facts.json").write_text(json.dumps(facts), encoding="utf-8")
-    return status
+        "left_behind": [process.pid for process in family(os.getpid())[1:]], "notes": notes,
+    }, redact.text(child.tail.text))
 
 
 class _Stopper:
