@@ -11,7 +11,7 @@ from pathlib import Path
 
 from torchmedic.probes import layout
 from torchmedic.supervise.memory import MemoryWatch, cpu_seconds
-from torchmedic.supervise.rings import Ring, read_ring
+from torchmedic.supervise.rings import LiveRings, Ring
 
 PERIOD = 0.25  # seconds between looks
 SHARE = 0.003  # of one core, for measuring memory: looked at less often where that costs more
@@ -24,6 +24,7 @@ GAPS_LOST = 5  # … and this many times the longest pause the run has made so f
 BUSY = 0.5  # cores: a process that computes this much gets BUSY_TIMES the patience
 BUSY_TIMES = 5
 QUIET = 0.1  # of the patience: from then on what it computes is watched
+AWAY = 5.0  # seconds: after a longer gap between looks, we were stopped ourselves (Ctrl-Z)
 DUMP_WAIT = 2.0  # seconds for the processes to write their stacks
 
 
@@ -63,6 +64,11 @@ class Pace:
                 del self.step_time[:-200]
             self.steps, self.last_step = steps, now
 
+    def pause(self, seconds: float) -> None:
+        """Time in which nobody looked, and maybe nothing ran, says nothing of the run."""
+        self.since += seconds
+        self.last_step += seconds
+
     @property
     def usual_step(self) -> float | None:
         """Median. (The statistics module would take 4 ms to import.)"""
@@ -101,10 +107,10 @@ class Follower:
         self.memory = MemoryWatch(root)
         self.stall: StallSeen | None = None
         self._root = root
-        self._spool = spool
+        self._live = LiveRings(spool)
         self._hang_after = hang_after
         self._on_hang = on_hang
-        self._began = self._next_look = time.monotonic()
+        self._began = self._next_look = self._last_look = time.monotonic()
         self._next_memory = self._began
         self._pace = Pace(self._began)
         self._rings: dict[Path, Ring] = {}
@@ -116,8 +122,11 @@ class Follower:
         if now < self._next_look:
             return
         self._next_look = now + PERIOD
-        self._rings = {path: ring for path in self._spool.glob("*.ring")
-                       if (ring := read_ring(path)) is not None}
+        if now - self._last_look > AWAY:
+            self._pace.pause(now - self._last_look)
+            self._cpu_then = None
+        self._last_look = now
+        self._rings = self._live.look()
         if self._pace.look(now, self._rings):
             self._cpu_then = None
             if self.stall is not None:

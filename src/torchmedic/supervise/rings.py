@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import Any
 from torchmedic.observed import Frame
 from torchmedic.probes import layout
 
+SETTLED = 2_000_000_000  # nanoseconds after which a folder's time tells of every file in it
 _SLOTS = struct.Struct(f"<{layout.SLOTS}Q")
 
 
@@ -35,17 +38,21 @@ class Ring:
         return layout.PHASES[number] if number < len(layout.PHASES) else "other"
 
 
-def read_ring(path: Path) -> Ring | None:
-    """None when the file is not a ring (yet)."""
+def read_ring(path: Path, whole: bool = True) -> Ring | None:
+    """None when the file is not a ring (yet). Not whole: the slots alone, the rest empty."""
+    size = layout.SIZE if whole else layout.AREA_START
     try:
-        data = path.read_bytes()
+        with open(path, "rb", buffering=0) as file:
+            data = file.read(size)
     except OSError:
         return None
-    if len(data) < layout.SIZE:
+    if len(data) < size:
         return None
     slots = _SLOTS.unpack_from(data)
     if slots[layout.MAGIC_SLOT] != layout.MAGIC:
         return None
+    if not whole:
+        return Ring(slots, ())
     used = min(slots[layout.RESERVE_USED], layout.RESERVE_SIZE)
     reserve = data[layout.RESERVE_START : layout.RESERVE_START + used]
     return Ring(slots, _stack(data, slots[layout.STACK_SEQUENCE]), reserve)
@@ -63,6 +70,53 @@ def _stack(data: bytes, sequence: int) -> tuple[tuple[str, int, str], ...]:
             entries.append((parts[0], int(parts[1]), parts[2]))
     entries.reverse()
     return tuple(entries)
+
+
+class LiveRings:
+    """The slots of every process that still lives, at a cost that does not grow with the dead.
+
+    A run of many epochs starts thousands of workers, one after the other.
+    """
+
+    def __init__(self, spool: Path) -> None:
+        self._spool = spool
+        self._stamp = 0
+        self._paths: tuple[Path, ...] = ()
+        self._alive: set[Path] = set()
+        self._over: set[Path] = set()
+
+    def look(self) -> dict[Path, Ring]:
+        """What the living tell now; one that has ended is told once more."""
+        found = {}
+        for path in self._listed():
+            ring = read_ring(path, whole=False) if path not in self._over else None
+            if ring is not None:
+                found[path] = ring
+                if ring.slots[layout.ENDED] or self._is_gone(path, ring.slots[layout.PID]):
+                    self._over.add(path)
+        return found
+
+    def _listed(self) -> tuple[Path, ...]:
+        try:
+            stamp = self._spool.stat().st_mtime_ns
+            # A file that is made right after a look may leave the folder's time as it was.
+            if stamp != self._stamp or time.time_ns() - stamp < SETTLED:
+                self._paths = tuple(p for p in self._spool.iterdir() if p.suffix == ".ring")
+                self._stamp = stamp
+        except OSError:
+            return ()
+        return self._paths
+
+    def _is_gone(self, path: Path, pid: int) -> bool:
+        """It was there and is no more; in a namespace of its own its number means nothing here."""
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return path in self._alive
+        except (OSError, OverflowError):
+            return False
+        self._alive.add(path)
+        return False
 
 
 def read_events(path: Path, reserve: bytes = b"") -> Iterator[dict[str, Any]]:
