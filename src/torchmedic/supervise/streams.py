@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 from collections import deque
 
 TAIL = 256 << 10  # bytes
@@ -82,9 +83,13 @@ class Tee:
 
 
 def write_all(target: int, data: bytes) -> None:
+    """All of it, also where whoever gave us the descriptor made it non-blocking."""
     view = memoryview(data)
     while view:
-        view = view[os.write(target, view) :]
+        try:
+            view = view[os.write(target, view) :]
+        except BlockingIOError:
+            select.select((), (target,), ())
 
 
 def tees(tail: Tail) -> tuple[int | None, int | None, list[Tee]]:
