@@ -1,6 +1,7 @@
 """What the supervisor looks at while a run goes on."""
 
 import os
+import shlex
 import struct
 import subprocess
 import sys
@@ -69,3 +70,12 @@ def test_nothing_is_lost_on_a_descriptor_that_does_not_block():
     os.close(write_end)
     reader.join()
     assert got == [data]
+
+
+def test_a_reader_of_the_errors_that_goes_away_is_told_to_the_program(tmp_path):
+    program = "for n in range(100000): print(n, flush=True)\nopen('finished', 'w')"
+    command = [sys.executable, "-m", "torchmedic", "run", "--", sys.executable, "-c", program]
+    line = f"{shlex.join(command)} 2>&1 | head -1; echo ${{PIPESTATUS[0]}}"
+    ended = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, timeout=60)
+    assert ended.stdout == b"0\n1\n"
+    assert not (tmp_path / "finished").exists()

@@ -53,13 +53,11 @@ def _part(whole, *names):
     return whole
 
 
-def optimizer_hooks(torch):
-    """(register_pre, register_post) for every optimizer's step, or None before torch 2.0."""
+def after_step_hook(torch):
+    """Registers a hook after every optimizer's step; None before torch 2.0."""
     # torch.optim deletes the name of its submodule.
     module = sys.modules.get("torch.optim.optimizer")
-    pre = getattr(module, "register_optimizer_step_pre_hook", None)
-    post = getattr(module, "register_optimizer_step_post_hook", None)
-    return (pre, post) if pre and post else None
+    return getattr(module, "register_optimizer_step_post_hook", None)
 
 
 def scheduler_class(torch):

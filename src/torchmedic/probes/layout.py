@@ -16,7 +16,7 @@ MAGIC = 0x31304D54  # "TM01"
     EPOCH,
     STEPS,
     CALLS,
-    BACKWARDS,
+    SPARE,
     MODULE,
     SCHEDULES,
     FETCHES,
@@ -42,4 +42,4 @@ PHASES = ("setup", "data", "forward", "backward", "step", "other")
 SETUP, DATA, FORWARD, BACKWARD, STEP, OTHER = range(6)
 
 # Any of these moving is progress.
-PROGRESS = (BATCH, EPOCH, STEPS, CALLS, BACKWARDS, FETCHES, SCHEDULES)
+PROGRESS = (BATCH, EPOCH, STEPS, CALLS, FETCHES, SCHEDULES)

@@ -103,6 +103,8 @@ def _look_like(wrapper, original):
     wrapper.__dict__.update(getattr(original, "__dict__", {}))
     wrapper.__wrapped__ = original
     code = wrapper.__code__
+    if not is_ours(code.co_filename):
+        return  # it stands where the original stood (inplace.py)
     file = os.path.join(UNCOUNTED, os.path.basename(code.co_filename))
     wrapper.__code__ = code.replace(co_filename=file)
 

@@ -15,6 +15,10 @@ SHARE = 0.002  # of one core: the sampler sleeps longer when it costs more than 
 MOST_FRAMES = 48
 
 
+at_turns = []  # called with the seconds since the turn before
+counters = []  # (slot, list with one number): copied to the ring at each turn
+
+
 class _Sampler:
     def __init__(self):
         self.run = 0
@@ -50,12 +54,20 @@ def _loop(run):
             return
         began = time.thread_time_ns()
         try:
+            _turn(period)
             _sample()
         except Exception:
             return
         cost = time.thread_time_ns() - began
         recorder.spent(cost)
         period = max(PERIOD, cost * 1e-9 / SHARE)
+
+
+def _turn(seconds):
+    for slot, counter in counters:
+        state.slots[slot] = counter[0]
+    for call in at_turns:
+        call(seconds)
 
 
 def _sample():

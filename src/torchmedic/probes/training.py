@@ -1,31 +1,23 @@
 """Watches a training loop: module calls, backward, optimizer steps, scheduler steps.
 
-The module call is the hot path. It writes four numbers to the ring and keeps the shape of what
-came back; it calls nothing else of ours. Under torch.compile it folds to the plain call.
+The module call is the hot path: it writes its number to the ring and keeps the shape of what came
+back, unless calls come too fast for that. Under torch.compile it folds to the plain call. Backward
+and the optimizer's step are not marked as they happen: a stack tells them.
 """
 
 from __future__ import annotations
 
 import weakref
 
-from . import compat, frames, watch
-from .layout import (
-    BACKWARD,
-    BACKWARDS,
-    CALLS,
-    FORWARD,
-    MODULE,
-    OTHER,
-    PHASE,
-    SCHEDULES,
-    STEP,
-    STEPS,
-)
+from . import compat, frames, inplace, sampler, watch
+from .layout import CALLS, FORWARD, MODULE, PHASE, SCHEDULES, STEPS
 from .patching import Probe, excise
 from .recorder import emit, state
 
 TRAIL = 64  # module outputs remembered; a power of two
 MOST_NAMED = 5000
+KEEP_COST = 2e-6  # seconds for one shape, measured in a loop of small steps
+SHARE = 0.005
 
 modules = Probe("modules")
 gradients = Probe("backward")
@@ -40,13 +32,16 @@ class _Names:
         self.index = {}
         self.table = [("", "")]
         self.keep = {}
+        self.new = []
 
     def add(self, module, path, label):
         key = id(module)
-        if len(self.table) >= MOST_NAMED:
-            return 0
         number = len(self.table)
-        self.table.append((path, label))
+        if number < MOST_NAMED:
+            self.table.append((path, label))
+            self.new.append((number, path, label))
+        else:
+            number = 1  # as good as any: the first root
         self.index[key] = number
         # The address may serve another module once this one is gone.
         self.keep[key] = weakref.ref(module, lambda _, key=key: self._forget(key))
@@ -64,6 +59,8 @@ class _Names:
 
 names = _Names()
 trail = [None] * TRAIL
+calls = [0]  # a list item is the cheapest counter; the sampler copies it to the ring
+told = [None]  # the type whose shapes are kept: torch.Tensor, or None while calls come too fast
 frames.module_path["of"] = names.of
 
 
@@ -72,16 +69,14 @@ def name_module(module, outer):
     if outer:
         path = names.table[outer][0]
         label = type(module).__name__
-        number = names.add(module, path + "." + label if path else label, label)
-        _tell([(number, module)])
-        return number
-    new = []
-    for path, child in _tree(module):
-        if id(child) not in names.index:
-            number = names.add(child, path, type(child).__name__)
-            if number:
-                new.append((number, child))
-    _tell(new)
+        names.add(module, path + "." + label if path else label, label)
+    else:
+        for path, child in _tree(module):
+            if id(child) not in names.index:
+                names.add(child, path, type(child).__name__)
+    if names.new:
+        emit("modules", modules=names.new)
+        names.new = []
     return names.index.get(id(module), 0)
 
 
@@ -100,14 +95,25 @@ def _tree(module):
             left.append((path + "." + name if path else name, child))
 
 
-def _tell(new):
-    emit("modules", modules=[(n, names.table[n][0], type(m).__name__) for n, m in new])
+class _Budget:
+    """Keeping a shape costs up to 2 us: not while that were more than SHARE of the time."""
+
+    def __init__(self):
+        self.kind = None
+        self.calls = 0
+
+    def turn(self, seconds):
+        done, self.calls = calls[0] - self.calls, calls[0]
+        told[0] = None if done * KEEP_COST > SHARE * seconds else self.kind
+
+
+budget = _Budget()
 
 
 def outputs():
     """The remembered module outputs, oldest first: [path, class, shape]."""
-    calls = state.slots[CALLS]
-    order = [trail[(calls + 1 + i) & (TRAIL - 1)] for i in range(TRAIL)]
+    newest = calls[0]
+    order = [trail[(newest + 1 + i) & (TRAIL - 1)] for i in range(TRAIL)]
     found = []
     for item in order:
         if item is not None:
@@ -117,110 +123,100 @@ def outputs():
 
 
 watch.add_fact(outputs)
+sampler.counters.append((CALLS, calls))
+sampler.at_turns.append(budget.turn)
 
 
 def _wrap_call(torch):
-    Tensor = torch.Tensor
-    compiling = compat.is_compiling(torch)
-    tracing = compat.is_tracing(torch)
-    index = names.index
-    seen = watch.seen
-
     def make(original):
-        def __call__(self, *args, **kwargs):
-            if compiling():
-                return original(self, *args, **kwargs)
-            try:
-                slots = state.slots
-                outer = slots[MODULE]
-                here = index.get(id(self)) or name_module(self, outer)
-                slots[MODULE] = here
-                if not outer:
-                    before = slots[PHASE]
-                    slots[PHASE] = FORWARD
-            except Exception as error:
-                modules.fail(error)
-                slots = None
-            try:
-                result = original(self, *args, **kwargs)
-            except BaseException as error:
-                seen(error)
-                try:
-                    slots[MODULE] = outer
-                except Exception as problem:
-                    modules.fail(problem)
-                excise(error)
-                raise
-            if slots is None:
-                return result
-            try:
-                slots[MODULE] = outer
-                calls = slots[CALLS] + 1
-                slots[CALLS] = calls
-                if type(result) is Tensor and not tracing():
-                    trail[calls & 63] = (here, result.shape)
-                if not outer:
-                    slots[PHASE] = before
-            except Exception as error:
-                modules.fail(error)
-            return result
-
-        return __call__
+        names_used = {
+            "state": state, "index": names.index, "name_module": name_module, "trail": trail,
+            "calls": calls, "told": told, "fail": modules.fail, "raised": _raised,
+            "compiling": compat.is_compiling(torch), "tracing": compat.is_tracing(torch),
+        }
+        constants = {"MODULE": MODULE, "PHASE": PHASE, "FORWARD": FORWARD}
+        return inplace.call_in_place(original, constants, names_used) or _around(
+            original, **names_used)
 
     return make
 
 
-def _wrap_backward(make_compiling):
-    compiling = make_compiling
+def _raised(error, slots, outer):
+    """An exception passes a module call: read it, and leave the module."""
+    watch.seen(error, 2)
+    try:
+        slots[MODULE] = outer
+    except Exception as problem:
+        modules.fail(problem)
 
+
+def _around(original, state, index, name_module, trail, calls, told, fail, raised, compiling,
+            tracing):
+    """A wrapper for a `Module.__call__` that is not torch's usual one."""
+
+    def __call__(self, *args, **kwargs):
+        if compiling():
+            return original(self, *args, **kwargs)
+        try:
+            slots = state.slots
+            outer = slots[MODULE]
+            try:
+                here = index[id(self)]
+            except KeyError:
+                here = name_module(self, outer)
+            slots[MODULE] = here
+            if not outer:
+                before = slots[PHASE]
+                slots[PHASE] = FORWARD
+        except Exception as error:
+            fail(error)
+            slots = None
+        if slots is None:
+            return original(self, *args, **kwargs)  # not in the except: no context of ours
+        try:
+            result = original(self, *args, **kwargs)
+        except BaseException as error:
+            raised(error, slots, outer)
+            excise(error)
+            raise
+        try:
+            slots[MODULE] = outer
+            calls[0] = count = calls[0] + 1
+            if type(result) is told[0] and not tracing():
+                trail[count & 63] = (here, result.shape)
+            if not outer:
+                slots[PHASE] = before
+        except Exception as error:
+            fail(error)
+        return result
+
+    return __call__
+
+
+def _wrap_backward(compiling):
     def make(original):
         def backward(*args, **kwargs):
             if compiling():
                 return original(*args, **kwargs)
             try:
-                before = state.slots[PHASE]
-                state.slots[PHASE] = BACKWARD
-            except Exception as error:
-                gradients.fail(error)
-                before = 0
-            try:
-                result = original(*args, **kwargs)
+                return original(*args, **kwargs)
             except BaseException as error:
                 watch.seen(error)
                 excise(error)
                 raise
-            try:
-                state.slots[PHASE] = before
-                state.slots[BACKWARDS] += 1
-            except Exception as error:
-                gradients.fail(error)
-            return result
 
         return backward
 
     return make
 
 
-def _before_step(compiling):
-    def torchmedic_before_step(optimizer, args, kwargs):
-        if not compiling():
-            try:
-                state.slots[PHASE] = STEP
-            except Exception as error:
-                optimizers.fail(error)
-
-    return torchmedic_before_step
-
-
 def _after_step(compiling):
     def torchmedic_after_step(optimizer, args, kwargs):
-        if not compiling():
-            try:
-                slots = state.slots
-                slots[STEPS] += 1
-                slots[PHASE] = OTHER
-            except Exception as error:
-                optimizers.fail(error)
+        try:
+            if not compiling():
+                state.slots[STEPS] += 1
+        except Exception as error:
+            optimizers.fail(error)
 
     return torchmedic_after_step
 
@@ -249,14 +245,14 @@ def _wrap_schedule(compiling):
 def install(torch):
     """Idempotent. Every probe stands alone: one that fails leaves the others."""
     compiling = compat.is_compiling(torch)
+    told[0] = budget.kind = torch.Tensor
     if not modules.installed:
         modules.wrap(torch.nn.Module, "__call__", _wrap_call(torch))
     if not gradients.installed:
         gradients.wrap(torch.autograd, "backward", _wrap_backward(compiling))
-    hooks = compat.optimizer_hooks(torch)
-    if hooks and not optimizers.installed:
-        optimizers.on_uninstall(hooks[0](_before_step(compiling)).remove)
-        optimizers.on_uninstall(hooks[1](_after_step(compiling)).remove)
+    hook = compat.after_step_hook(torch)
+    if hook is not None and not optimizers.installed:
+        optimizers.on_uninstall(hook(_after_step(compiling)).remove)
     base = compat.scheduler_class(torch)
     if base is not None and not schedulers.installed:
         schedulers.wrap(base, "step", _wrap_schedule(compiling))

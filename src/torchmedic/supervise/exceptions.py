@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from torchmedic.observed import Failure, Frame, Output, Value
+from torchmedic.supervise.phases import phase_of
 from torchmedic.supervise.spools import Event, Spool
 
 
@@ -34,9 +35,9 @@ def failure_of(event: Event, key: str, spool: Spool) -> Failure:
     during = event.get("during")
     return Failure(
         key=key, type=event["type"], message=event["message"], how=event["how"], frames=frames,
-        phase=event.get("phase"), epoch=event.get("epoch"), batch=event.get("batch"),
-        step=event.get("step"), pid=spool.pid, rank=spool.facts.get("rank"),
-        time=float(event["time"]), thread=event.get("thread"),
+        phase=phase_of(frames, event.get("phase")), epoch=event.get("epoch"),
+        batch=event.get("batch"), step=event.get("step"), pid=spool.pid,
+        rank=spool.facts.get("rank"), time=float(event["time"]), thread=event.get("thread"),
         outputs=tuple(Output(p, c, tuple(s)) for p, c, s in event.get("outputs", ())),
         indices=tuple(event.get("indices") or ()), bases=tuple(event.get("bases") or ()),
         during=None if during is None else _earlier(during, key + "/during", event, spool),

@@ -5,24 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
 
 from torchmedic.logs.faulthandler import Thread, read_dumps
 from torchmedic.observed import ExitCall, Frame, Process, SignalSent
 from torchmedic.probes import layout
 from torchmedic.supervise.exceptions import failures_of, frames_of
 from torchmedic.supervise.passes import iterations_of, loaders_of
+from torchmedic.supervise.phases import phase_of
 from torchmedic.supervise.rings import frame, is_user_file
-from torchmedic.supervise.spools import Role, Spool
+from torchmedic.supervise.spools import Event, Role, Spool
 
 
 def exits_of(spool: Spool) -> tuple[ExitCall, ...]:
-    return tuple(
-        ExitCall(e["how"], e.get("code"), frames_of(e["frames"]), e.get("handler"),
-                 e.get("phase"), e.get("epoch"), e.get("batch"), e.get("step"),
-                 time=float(e["time"]))
-        for e in spool.all("exit")
-    )
+    return tuple(_exit_of(event) for event in spool.all("exit"))
+
+
+def _exit_of(event: Event) -> ExitCall:
+    frames = frames_of(event["frames"])
+    return ExitCall(
+        event["how"], event.get("code"), frames, event.get("handler"),
+        phase_of(frames, event.get("phase")), event.get("epoch"), event.get("batch"),
+        event.get("step"), time=float(event["time"]))
 
 
 def signals_of(spool: Spool) -> tuple[SignalSent, ...]:
@@ -43,6 +46,7 @@ def process_of(spool: Spool, role: Role, exit_code: int | None, peak: int | None
     torch = spool.first("torch")
     path, label = spool.modules.get(spool.slot(layout.MODULE), (None, None))
     fatal, fatal_frames, thread = fatal_error(spool)
+    stack = tuple(frame(e, spool.library) for e in (spool.ring.stack if spool.ring else ()))
     fetched = spool.all("fetch")
     return Process(
         pid=spool.pid, parent=int(facts["parent"]), argv=tuple(facts["argv"]), role=role,
@@ -51,11 +55,11 @@ def process_of(spool: Spool, role: Role, exit_code: int | None, peak: int | None
         exit_code=exit_code, rank=facts.get("rank"),
         torch=torch["version"] if torch else None, python=facts.get("python"),
         worker_index=worker["index"] if worker else None,
-        phase=cast(Any, spool.ring.phase if spool.ring else "setup"),
+        phase=phase_of(fatal_frames or stack, spool.ring.phase if spool.ring else None) or "setup",
         epoch=spool.slot(layout.EPOCH) or None, batch=spool.slot(layout.BATCH) or None,
         step=spool.slot(layout.STEPS), module=path, module_class=label,
         indices=tuple(fetched[-1]["indices"]) if fetched else (),
-        stack=tuple(frame(e, spool.library) for e in (spool.ring.stack if spool.ring else ())),
+        stack=stack,
         fatal=fatal, fatal_frames=fatal_frames, fatal_thread=thread,
         failures=failures_of(spool), loaders=tuple(loaders_of(spool).values()),
         iterations=iterations_of(spool), exits=exits_of(spool),

@@ -36,6 +36,8 @@ def run_and_diagnose(command: list[str], args: argparse.Namespace) -> int:
         show(diagnosed, outcome, args.output_format, args.output_file)
         if unkept:
             say(f"the run's files could not be written: {unkept}")
+    except BrokenPipeError:  # whoever read the report has gone
+        return code
     except Exception as error:
         if os.environ.get("TORCHMEDIC_DEBUG"):
             raise

@@ -56,13 +56,20 @@ class Tee:
         except BlockingIOError:
             return False
         if not chunk:
-            self.open = False
-            os.close(self.read_end)
-            return False
+            return self._shut()
         self.tail.add(chunk)
-        with contextlib.suppress(OSError):
+        try:
             write_all(self.target, chunk)
+        except BrokenPipeError:
+            return self._shut()  # nobody reads: the child learns it as it would without us
+        except OSError:
+            pass
         return True
+
+    def _shut(self) -> bool:
+        self.open = False
+        os.close(self.read_end)
+        return False
 
     def leave_open(self) -> None:
         """The child is gone, but a daemon it left holds the stream: go on passing it, detached.
