@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from torchmedic import wording, workers
 from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure, Process, Run
+from torchmedic.remedies import raised
 
 NEAR = 0.93  # share of the limit at which a SIGKILL is likely the kernel's
 ASKED = re.compile(r"tried to allocate (\d+) bytes")
@@ -39,7 +40,7 @@ def in_failure(failure: Failure) -> Iterator[Problem]:
     amount = f"a request for {wording.size(int(asked.group(1)))}" if asked else "a request"
     yield Problem(
         f"host memory is used up: {amount} was refused", failure.place,
-        (Evidence(f"{name}: {(failure.message or 'no text').splitlines()[0][:240]}", "exception"),
+        (raised(failure),
          *wording.stack_evidence([f for f in failure.frames if f.user], "exception", 3)),
         Fix("ask for less at that line, or give the job more memory",
             detail="this is memory of the host: settings of the GPU's allocator do not touch it",

@@ -19,8 +19,9 @@ import re
 from collections.abc import Iterator
 
 from torchmedic import wording, workers
-from torchmedic.model import Evidence, Fix, Problem, Rule, fires
+from torchmedic.model import Fix, Problem, Rule, fires
 from torchmedic.observed import Failure, Process, Run
+from torchmedic.remedies import raised
 
 PATTERN = re.compile(
     r"out of shared memory|insufficient shared memory|unable to write to file </torch_"
@@ -36,8 +37,7 @@ def in_failure(failure: Failure) -> Iterator[Problem]:
         return  # torch only guesses; in a run the worker's own stack is known
     if PATTERN.search(failure.message) and "Too many open files" not in failure.message:
         yield Problem("shared memory (`/dev/shm`) is full: workers can't hand over their batches",
-                      failure.place,
-                      (Evidence(failure.message.splitlines()[0][:240], "exception"),), FIX)
+                      failure.place, (raised(failure),), FIX)
 
 
 def in_run(run: Run) -> Iterator[Problem]:

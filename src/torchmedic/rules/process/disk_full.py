@@ -18,8 +18,9 @@ import re
 from collections.abc import Iterator
 
 from torchmedic import wording
-from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
+from torchmedic.model import Fix, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure
+from torchmedic.remedies import raised
 
 REASONS = (
     (re.compile(r"\[Errno 28\]|No space left on device|os error 28", re.I),
@@ -42,7 +43,7 @@ def in_failure(failure: Failure) -> Iterator[Problem]:
     path = _path(failure)
     yield Problem(
         f"{reason}" + (f": writing `{path}`" if path else ""), failure.place,
-        (Evidence(f"{failure.short_type}: {failure.message.splitlines()[0][:200]}", "exception"),
+        (raised(failure),
          *wording.stack_evidence([f for f in failure.frames if f.user], "exception", 3)),
         Fix("free space, raise the limit or write elsewhere; keep only the last and the best "
             "checkpoint", detail="the file being written is incomplete: do not resume from it",

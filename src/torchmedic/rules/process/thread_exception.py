@@ -17,20 +17,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from torchmedic import wording
-from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
+from torchmedic.model import Fix, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure
+from torchmedic.remedies import raised
 
 
 def in_failure(failure: Failure) -> Iterator[Problem]:
     if failure.how != "thread":
         return
     name = f"`{failure.thread}`" if failure.thread else "a thread"
-    first = failure.message.splitlines()[0][:200] if failure.message else ""
     yield Problem(
         f"`{failure.short_type}` ended thread {name}, and the process went on without it",
         failure.place,
-        (Evidence(f"{failure.short_type}: {first}", "exception"),
-         *wording.stack_evidence(failure.frames, "exception")),
+        (raised(failure), *wording.stack_evidence(failure.frames, "exception")),
         Fix("mend the exception; join the thread, or ask its future for the result, so that the "
             "main thread stops with it"),
     )

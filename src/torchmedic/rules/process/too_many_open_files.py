@@ -20,8 +20,9 @@ import re
 from collections.abc import Iterator
 
 from torchmedic import wording
-from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
+from torchmedic.model import Fix, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure
+from torchmedic.remedies import raised
 
 PATTERN = re.compile(r"\[Errno 24\]|Too many open files|received \d+ items of ancdata", re.I)
 
@@ -35,7 +36,7 @@ def in_failure(failure: Failure) -> Iterator[Problem]:
     yield Problem(
         f"too many open files: {what} hold every descriptor the process may have",
         failure.place,
-        (Evidence(f"{failure.short_type}: {failure.message.splitlines()[0][:200]}", "exception"),
+        (raised(failure),
          *wording.stack_evidence([f for f in failure.frames if f.user], "exception", 3)),
         _fix(shared),
     )
