@@ -13,7 +13,7 @@ from torchmedic.diagnosis import (
     user_files,
 )
 from torchmedic.logs.tracebacks import read_log
-from torchmedic.model import Place, Problem, Rule
+from torchmedic.model import Fix, Place, Problem, Rule
 from torchmedic.observed import Ending, Failure, Frame, Iteration, Loader, Log, Process, Run
 from torchmedic.source.script import Script
 
@@ -290,3 +290,10 @@ def test_secrets_in_a_program_s_texts_are_masked() -> None:
     found = diagnose_run(run, (rule,))[0]
     assert "hunter2" not in found.message and "***" in found.message
     assert "abcdefghijk" not in found.evidence[0].text
+
+
+def test_secrets_in_a_fix_are_masked() -> None:
+    fix = Fix("get `https://me:hunter2@host/a.png` again", "or api_key=hunter2 is old")
+    found = diagnose_run(run_of(), [rule("told", Problem("it is broken", fix=fix))])
+    assert found[0].fix is not None and "hunter2" not in found[0].fix.title + found[0].fix.detail
+    assert found[0].fix.title == "get `https://***@host/a.png` again"

@@ -111,8 +111,10 @@ def _finding(said: Said) -> Finding:
 
     problem, rule = said.problem, said.rule
     evidence = tuple(replace(e, text=redact.text(e.text)) for e in problem.evidence)
+    fix = problem.fix and replace(problem.fix, title=redact.text(problem.fix.title),
+                                  detail=redact.text(problem.fix.detail))
     return Finding(
         rule=rule.name, category=problem.category or rule.category, severity=said.severity,
         confidence=problem.confidence, message=redact.text(problem.message), where=problem.where,
-        evidence=evidence, fix=problem.fix,
+        evidence=evidence, fix=fix,
     )
