@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from io import StringIO
 from pathlib import Path
+from types import ModuleType
 from typing import TextIO
 
 from torchmedic.model import Diagnosis
@@ -14,10 +15,14 @@ FORMATS = {"full": "text", "concise": "concise", "json": "jsonfile"}
 """Output format → module of this package."""
 
 
+def load(output_format: str) -> ModuleType:
+    """The module of a format; only that one is imported."""
+    return importlib.import_module(f"{__name__}.{FORMATS[output_format]}")
+
+
 def write(diagnosis: Diagnosis, output_format: str, stream: TextIO) -> None:
     """Writes the diagnosis in a format to a stream. Only that format's module is imported."""
-    module = importlib.import_module(f"{__name__}.{FORMATS[output_format]}")
-    module.render(diagnosis, stream)
+    load(output_format).render(diagnosis, stream)
 
 
 def write_file(diagnosis: Diagnosis, output_format: str, file: Path) -> None:

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torchmedic.observed import HostMemory
-
 if TYPE_CHECKING:
     import psutil  # for people; at run time it costs 10 ms and is imported where it is needed
+
+    from torchmedic.observed import HostMemory
 
 UNLIMITED = 1 << 60
 LINUX = sys.platform == "linux"
@@ -124,6 +124,8 @@ class MemoryWatch:
         return alive
 
     def summary(self) -> HostMemory:
+        from torchmedic.observed import HostMemory  # not before the program has started
+
         limit, source = self.group.limit, "memory limit of the control group"
         if limit is None:
             limit, source = _meminfo("MemTotal"), "memory of the machine"

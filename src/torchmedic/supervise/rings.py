@@ -9,10 +9,12 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torchmedic.observed import Frame
 from torchmedic.probes import layout
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Frame
 
 SETTLED = 2_000_000_000  # nanoseconds after which a folder's time tells of every file in it
 _SLOTS = struct.Struct(f"<{layout.SLOTS}Q")
@@ -154,5 +156,7 @@ def is_compiled(file: str) -> bool:
 
 
 def frame(entry: tuple[str, int, str], library: tuple[str, ...] = ()) -> Frame:
+    from torchmedic.observed import Frame  # not before the program has started
+
     file, line, function = entry
     return Frame(file, line, function, user=is_user_file(file, library))

@@ -14,7 +14,7 @@ from torchmedic import redact
 from torchmedic.supervise.child import Child
 from torchmedic.supervise.environment import child_environment
 from torchmedic.supervise.follow import Follower, StallSeen
-from torchmedic.supervise.memory import family
+from torchmedic.supervise.memory import living
 from torchmedic.supervise.outcome import Outcome
 
 GRACE = 5.0  # seconds between SIGINT, SIGTERM and SIGKILL when a hung run is to be stopped
@@ -29,8 +29,11 @@ class Options:
 
 
 def supervise(command: Sequence[str], folder: Path, options: Options,
-              say: Callable[[str], None]) -> Outcome:
+              say: Callable[[str], None],
+              started: Callable[[], None] = lambda: None) -> Outcome:
     """Run the command; its processes leave what they know in the folder's `spool`.
+
+    started: called once the program runs.
 
     Raises NotStarted when the command can't be run.
     """
@@ -41,6 +44,7 @@ def supervise(command: Sequence[str], folder: Path, options: Options,
     stopper = _Stopper(child, options, say)
     follower = Follower(child.pid, spool, options.hang_after, stopper.on_hang)
 
+    started()
     notes: list[str] = []
 
     def tick() -> None:
@@ -63,7 +67,7 @@ def supervise(command: Sequence[str], folder: Path, options: Options,
         "statuses": {str(pid): code for pid, code in child.statuses.items()},
         "memory": _memory(follower), "stall": _stall(follower.stall),
         "terminal": child.terminal_output,
-        "left_behind": [process.pid for process in family(os.getpid())[1:]], "notes": notes,
+        "left_behind": living(os.getpid())[1:], "notes": notes,
     }, redact.text(child.tail.text))
 
 
