@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import builtins
 from dataclasses import replace
 from typing import Literal
@@ -87,17 +88,46 @@ def left_in_handler(run: Run, frame: Frame) -> Handler | None:
     return handler
 
 
-def left_by_exception(run: Run, frame: Frame) -> Handler | None:
-    """The loop was left at a line that holds no jump, and a handler lies around the loop."""
-    script = run.script(frame.file)
-    if script is None:
+def left_by_exception(run: Run, item: Iteration) -> tuple[Frame, Handler] | None:
+    """The loop was left at a line of its body that holds no jump, and an `except` for errors
+    lies around it, or around the call of its function.
+
+    Returns the frame with the handler's own line. An `except` for what steers a program, such as
+    KeyboardInterrupt, that comes first leaves open which of the two it was.
+    """
+    frames = [frame for frame in reversed(item.left) if frame.user]
+    if not frames or not _is_cut(run, item, frames[0]):
         return None
-    statement = script.statement_at(frame.line)
-    if statement is None or statement.kind in ("break", "return", "for", "while", "with"):
-        return None
-    if not script.loops_around(frame.line):
-        return None
-    for handler in script.handlers_around(frame.line):
-        if not handler.reraises and catches_errors(handler):
-            return handler
+    for frame in frames:
+        script = run.script(frame.file)
+        for handler in script.handlers_around(frame.line) if script else ():
+            if not catches_errors(handler):
+                return None
+            if not handler.reraises:
+                return replace(frame, line=handler.line), handler
     return None
+
+
+def _is_cut(run: Run, item: Iteration, left: Frame) -> bool:
+    """The line is in the body of the very `for` that asked for the batches, and no statement of
+    it ends a loop. A line elsewhere drops an iterator that was kept after its loop."""
+    script = run.script(left.file)
+    statement = script.statement_at(left.line) if script else None
+    asked = next((frame for frame in reversed(item.started) if frame.user), None)
+    if script is None or statement is None or asked is None:
+        return False
+    if (asked.file, asked.function) != (left.file, left.function):
+        return False
+    if statement.kind in ("break", "return", "for", "while", "with") or _steers(statement.node):
+        return False
+    return any(loop.kind == "for" and loop.line <= asked.line < loop.node.body[0].lineno
+               for loop in script.loops_around(left.line))
+
+
+def _steers(node: ast.AST) -> bool:
+    """A generator that is closed at its `yield`, a task that is cancelled at its `await`, an
+    exception of the program's own that it raises there."""
+    if isinstance(node, ast.Raise) and node.exc is not None:
+        called = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
+        return ast.unparse(called).rpartition(".")[2] not in ERRORS
+    return any(isinstance(found, (ast.Yield, ast.YieldFrom, ast.Await)) for found in ast.walk(node))

@@ -88,17 +88,17 @@ def _unseen(run: Run, process: Process) -> Iterator[Problem]:
         if frame is None or _left_by_exit(process, frame):
             continue
         inside = caught.left_in_handler(run, frame)
-        handler = inside or (
-            caught.left_by_exception(run, frame) if item.by == "for" else None)
+        outside = caught.left_by_exception(run, item) if item.by == "for" and not inside else None
+        catcher, handler = outside or (frame, inside)
         if handler is None:
             continue
         line = "raised inside its `try`" if inside else f"raised at {wording.at(frame)}"
         yield Problem(
             f"an exception {line} was swallowed by `{handler.text}: {handler.kind}` at "
-            f"{wording.at(replace(frame, line=handler.line))}: the loop ended in batch "
+            f"{wording.at(replace(catcher, line=handler.line))}: the loop ended in batch "
             f"{item.batches}" + (f" of {item.loader.batches}" if item.loader.batches else ""),
-            replace(process.place_at(item.left), line=handler.line, batch=item.batches,
-                    epoch=item.epoch),
+            replace(process.place_at(item.left), file=catcher.file, function=catcher.function,
+                    line=handler.line, batch=item.batches, epoch=item.epoch),
             (Evidence(wording.pass_text(run, item, process), "recorder"),
              Evidence(f"the loop was left at {wording.at(frame)}", "recorder")),
             replace(FIX, detail="to see which exception it was, put `raise` as the first line "
@@ -134,6 +134,49 @@ train()
 print("done")
 """
 _LOSS = "loss = net(x).square().mean()"
+_OUTER = """
+import torch
+torch.set_num_threads(1)
+names = {0: "a"}
+def train():
+    for number, x in enumerate(torch.utils.data.DataLoader(torch.randn(12, 4), batch_size=4)):
+        total = x.sum()
+        print(number)
+        print(names[number])
+def main():
+    try:
+        train()
+    except Exception: return
+main()
+"""
+_KEPT = """
+import torch
+torch.set_num_threads(1)
+loader = torch.utils.data.DataLoader(torch.randn(12, 4), batch_size=4)
+try:
+    for epoch in range(2):
+        bar = enumerate(loader)
+        for number, x in bar:
+            if number == 1:
+                break
+except Exception as error:
+    print(error)
+"""
+_CLOSED = """
+import torch
+torch.set_num_threads(1)
+def batches():
+    try:
+        for x in torch.utils.data.DataLoader(torch.randn(12, 4), batch_size=4):
+            yield x
+    except Exception as error:
+        print(error)
+def first():
+    rows = batches()
+    return next(rows)
+first()
+print("done")
+"""
 _RETRY = """
 import torch
 from torch import nn
@@ -161,6 +204,14 @@ RULE = Rule(
                                             " if x is data[1] else 0", kind="", then="return")
               .replace("except :", "except:"),
               "swallowed by `except: return`", "the loop ended in batch 2"),
+        fires(_OUTER, "raised at train.py:9 was swallowed by `except Exception: return` at "
+                      "train.py:13", "in batch 2 of 3", line="except Exception: return",
+              title="raised where nothing watches, caught by the caller"),
+        quiet(_OUTER.replace("except Exception: return",
+                             "except KeyboardInterrupt: return\n    except Exception: return"),
+              title="perhaps it was Ctrl-C"),
+        quiet(_KEPT, title="a kept iterator is dropped when the next pass begins"),
+        quiet(_CLOSED, title="a generator that is closed"),
         quiet(_RETRY, title="the same batch again, with success"),
         quiet(_PROGRAM.format(width=4, body=_LOSS, kind="ValueError", then="break")),
         quiet(_PROGRAM.format(width=4, body=_LOSS + "; stop(x)", kind="Enough", then="break")
