@@ -77,7 +77,8 @@ def _own(run: Run) -> bool:
 
 
 def _targets(main: Process | None, target: int) -> bool:
-    return main is not None and abs(target) == main.pid
+    """0 is the sender's own group, -1 is everybody."""
+    return main is not None and abs(target) in (main.pid, 0, 1)
 
 
 def _sender(run: Run, name: str) -> Iterator[Evidence]:
@@ -91,7 +92,7 @@ def _sender(run: Run, name: str) -> Iterator[Evidence]:
     if run.ending.forwarded == name:
         yield Evidence(f"torchmedic received {name} from outside and passed it on", "supervisor")
     else:
-        yield Evidence("no process of this run sent it", "supervisor")
+        yield Evidence("no Python process of this run was seen to send it", "supervisor")
 
 
 def _memory(run: Run, name: str) -> Iterator[Evidence]:
@@ -128,6 +129,8 @@ RULE = Rule(
         fires(_PROGRAM.format("os.kill(os.getpid(), signal.SIGKILL)"), "SIGKILL", "in batch 2",
               "the process itself sent it at train.py:10",
               line="os.kill(os.getpid(), signal.SIGKILL)"),
+        fires(_PROGRAM.format("os.killpg(0, signal.SIGKILL)"), "the process itself sent it",
+              line="os.killpg(0, signal.SIGKILL)", title="to its own group"),
         fires(_PROGRAM.format("os.kill(os.getpid(), signal.SIGTERM)"), "SIGTERM", "in batch 2"),
         quiet(_PROGRAM.format("pass")),
     ),
