@@ -117,6 +117,13 @@ def test_an_index_of_another_version_is_made_again(here):
     assert [r.rule for r in store.list_runs()] == ["ragged-batch"]
 
 
+def test_text_that_is_no_utf8_is_indexed(here):
+    run = store.new_run(["python", "train.py"])
+    verdict = replace(FOUND.verdict, summary="no such file: bad\udcffname.jpg")
+    store.finish(run, replace(FOUND, verdict=verdict))
+    assert [r.summary for r in store.list_runs()] == ["no such file: bad\\udcffname.jpg"]
+
+
 def test_a_locked_index_delays_nothing_for_long(here, monkeypatch):
     from torchmedic import runindex
 

@@ -32,7 +32,7 @@ def read(home: Path) -> dict[str, RunRecord]:
 def enter(home: Path, records: Iterable[RunRecord], gone: Iterable[str] = ()) -> None:
     """Adds rows and takes out those of runs that are gone, as far as that is possible."""
     marks = ", ".join("?" for _ in COLUMNS)
-    rows = [tuple(getattr(record, name) for name in COLUMNS) for record in records]
+    rows = [tuple(_storable(getattr(record, name)) for name in COLUMNS) for record in records]
     for _ in range(2):
         try:
             with _opened(home) as index, index:
@@ -58,6 +58,13 @@ def _opened(home: Path) -> Iterator[sqlite3.Connection]:
         yield index
     finally:
         index.close()
+
+
+def _storable(value: object) -> object:
+    """SQLite takes no lone surrogates, such as those of a file name that is no UTF-8."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode("utf-8")
+    return value
 
 
 def _record(home: Path, row: tuple[str, ...]) -> RunRecord:
