@@ -83,6 +83,20 @@ def test_a_folder_that_cannot_be_written_falls_back(here, tmp_path):
     assert store.list_runs() == ()  # it belongs to another folder
 
 
+def test_a_working_folder_that_is_gone(here):
+    here.rmdir()
+    run = finished()
+    assert run.path.is_relative_to(store.homes()[1])
+    assert store.find("last").id == run.id
+
+
+def test_a_user_without_a_home(here, monkeypatch):
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr("pwd.getpwuid", lambda _: (_ for _ in ()).throw(KeyError()))
+    assert finished().path.is_relative_to(here)
+
+
 def test_no_state_folder_either(here, tmp_path, monkeypatch):
     (here / ".torchmedic").write_text("")
     (tmp_path / "state").write_text("")

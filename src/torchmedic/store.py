@@ -50,13 +50,31 @@ class RunRecord:
 
 def homes() -> tuple[Path, ...]:
     """Folders that may hold runs, best first: here, the user's state, a temporary folder."""
-    state = os.environ.get("XDG_STATE_HOME") or ""
-    user = Path(state) if Path(state).is_absolute() else Path.home() / ".local" / "state"
     number = os.getuid() if hasattr(os, "getuid") else 0
+    state = _state()
     return (
-        Path.cwd() / FOLDER, user / "torchmedic",
+        Path(_cwd(), FOLDER), *((state / "torchmedic",) if state else ()),
         Path(tempfile.gettempdir()) / f"torchmedic-{number}",
     )
+
+
+def _cwd() -> str:
+    """The working folder; empty when it was removed, and a program can still run in it."""
+    try:
+        return str(Path.cwd())
+    except OSError:
+        return ""
+
+
+def _state() -> Path | None:
+    """The folder for the user's state; a user without a home, as in containers, has none."""
+    state = Path(os.environ.get("XDG_STATE_HOME") or "")
+    if state.is_absolute():
+        return state
+    try:
+        return Path.home() / ".local" / "state"
+    except RuntimeError:
+        return None
 
 
 def new_run(command: Sequence[str]) -> RunFolder:
@@ -89,7 +107,7 @@ def discard(run: RunFolder) -> None:
 
 def list_runs() -> tuple[RunRecord, ...]:
     """The runs started from this folder, newest first."""
-    here = str(Path.cwd())
+    here = _cwd()
     found = {}
     for number, home in enumerate(homes()):
         for record in _runs_in(home):
@@ -163,7 +181,7 @@ def _made(home: Path, command: Sequence[str]) -> RunFolder:
         except FileExistsError:
             continue
         break
-    start = {"command": " ".join(redact.argument_list(command)), "cwd": str(Path.cwd()),
+    start = {"command": " ".join(redact.argument_list(command)), "cwd": _cwd(),
              "started": now}
     (runs / name / START).write_text(json.dumps(start) + "\n", encoding="utf-8")
     return RunFolder(runs / name, name)
