@@ -187,7 +187,8 @@ def main():
     # A queue's feeder ends some time after its loader.
     told["threads"] = [t.name for t in threading.enumerate() if t.name != "QueueFeederThread"]
     told["children"] = len(multiprocessing.active_children())
-    told["opened"] = open(__file__).fileno()
+    # Pipes to spawned workers are closed some time after them, with and without us.
+    told["opened"] = None if WORKERS else open(__file__).fileno()
     told["handlers"] = {int(n): plain(signal.getsignal(n)) for n in signal.valid_signals()}
     for name, value in (("model", model), ("optimizer", optimizer), ("loader", loader),
                         ("scheduler", scheduler), ("gradient", loss)):
