@@ -16,10 +16,12 @@ When ending there was the plan: then `sys.exit` with a message, or a normal retu
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from torchmedic import wording
+from torchmedic import caught, wording
 from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.observed import ExitCall, Frame, Iteration, Process, Run
+from torchmedic.source.blocks import Handler
 
 
 def in_run(run: Run) -> Iterator[Problem]:
@@ -52,11 +54,14 @@ def _by_call(run: Run, main: Process, call: ExitCall) -> Iterator[Problem]:
     frame = wording.innermost_user(call.frames)
     shown = f"{call.how}({'' if call.code is None else repr(call.code)})"
     where = main.place_at(call.frames)
+    if (caught_at := _in_handler(run, call)) is not None:
+        yield _after_an_error(run, main, call, shown, caught_at)
+        return
     if cut is None:
         if call.code in (None, 0) or not main.iterations:
             yield from _before_training(run, main, call, shown, where)
         else:
-            yield _after_the_work(shown, where)
+            yield _after_the_loops(shown, where)
         return
     function = f" in `{frame.function}`" if frame and frame.function != "<module>" else ""
     yield Problem(
@@ -66,6 +71,34 @@ def _by_call(run: Run, main: Process, call: ExitCall) -> Iterator[Problem]:
          *wording.stack_evidence(call.frames, call.how)),
         Fix("raise an exception there that says why, or leave the loop with a message"),
         about=("ending",),
+    )
+
+
+def _in_handler(run: Run, call: ExitCall) -> tuple[Frame, Handler] | None:
+    """The user's `except` for errors that the call was made in, itself or by what it called."""
+    for frame in reversed(call.frames):
+        handler = caught.left_in_handler(run, frame) if frame.user else None
+        if handler is not None:
+            return frame, handler
+    return None
+
+
+def _after_an_error(run: Run, main: Process, call: ExitCall, shown: str,
+                    caught_at: tuple[Frame, Handler]) -> Problem:
+    frame, handler = caught_at
+    names = {name.rpartition(".")[2] for name in handler.types}
+    seen = [f for f in main.failures if f.swallowed and f.time <= call.time and not f.steps_after]
+    last = max(seen, key=lambda f: f.time, default=None)
+    known = last is not None and (
+        caught.is_broad(handler) or bool(names & {last.short_type, *last.bases}))
+    line = wording.at(replace(frame, line=handler.line))
+    return Problem(
+        f"an exception was caught by `{handler.text}` at {line}, and `{shown}` there ended the "
+        f"run {wording.batch(main.place_at(call.frames))}", main.place_at(call.frames),
+        wording.stack_evidence(call.frames, call.how),
+        Fix("to see the exception with its traceback, put `raise` as the first line of the "
+            f"handler at line {handler.line}"),
+        about=("ending", *((f"failure:{last.key}",) if last is not None and known else ())),
     )
 
 
@@ -101,12 +134,12 @@ def _before_training(run: Run, main: Process, call: ExitCall, shown: str,
     )
 
 
-def _after_the_work(shown: str, where: Place) -> Problem:
+def _after_the_loops(shown: str, where: Place) -> Problem:
     return Problem(
-        f"the program ends with `{shown}` although its loops were done: an exit code other than "
-        "0 reads as a failure", where,
-        fix=Fix("end with sys.exit(0), or without the call"), about=("ending",),
-        severity="warning",
+        f"`{shown}` ended the run after its loops: a code other than 0 reads as a failure", where,
+        fix=Fix("see why the program gives this code there; if all went well, end with "
+                "sys.exit(0)"),
+        about=("ending",), severity="warning",
     )
 
 
@@ -143,6 +176,20 @@ def _raises_exit(run: Run, frame: Frame) -> bool:
     return statement is not None and statement.text.lstrip().startswith("raise SystemExit")
 
 
+_CAUGHT = """
+import sys, torch
+torch.set_num_threads(1)
+names = ["a", "b"]
+def train():
+    for x in torch.utils.data.DataLoader(torch.randn(12, 4), batch_size=4):
+        print(x.sum())
+        {}
+try:
+    train()
+except Exception as error:
+    print("Error:", error)
+    sys.exit(1)
+"""
 _PROGRAM = """
 import os, sys, torch
 from torch import nn
@@ -162,7 +209,7 @@ def train():
 """
 
 RULE = Rule(
-    name="exited-early", doc=__doc__, category="code", in_run=in_run,
+    name="exited-early", doc=__doc__, category="code", level="symptom", in_run=in_run,
     examples=(
         fires(_PROGRAM.format("sys.exit(0)", "train()"), "sys.exit(0)", "in `check`", "in batch 2",
               "batch 2 of 3", line="sys.exit(0)"),
@@ -175,6 +222,10 @@ RULE = Rule(
         quiet(_PROGRAM.format("pass", "train(); sys.stdout.flush(); os._exit(0)"),
               title="skips a slow tear-down when all is done"),
         fires(_PROGRAM.format("pass", "train(); print('done'); sys.exit(1)"),
-              "although its loops were done"),
+              "ended the run after its loops"),
+        fires(_CAUGHT.format("names[2]"), "an exception was caught by `except Exception as error` "
+              "at train.py:11", "`sys.exit(1)` there ended the run", line="sys.exit(1)",
+              title="an error that is only printed"),
+        quiet(_CAUGHT.format("names[0]")),
     ),
 )
