@@ -1,7 +1,10 @@
 """What an exception that was caught cost the program."""
 
+import pytest
+
 from torchmedic import caught
-from torchmedic.observed import Failure, Iteration, Loader, Process
+from torchmedic.observed import Ending, Failure, Frame, Iteration, Loader, Process, Run
+from torchmedic.source.script import Script
 
 LOADER = Loader(1, 40, 4, 160, False, 0, "Clips")
 
@@ -12,3 +15,59 @@ def test_a_loop_that_was_over_before_was_not_cut_by_it():
     failure = Failure("a", "RuntimeError", "", "seen", batch=2, epoch=1, time=4.0, swallowed=True)
     process = Process(pid=7, parent=1, argv=("train.py",), role="main", iterations=(peek, cut))
     assert caught.cut_by(process, failure) is cut
+
+
+BODY = """\
+def train():
+    try:
+        for x in loader:
+            {line}
+    except {kind}:
+        pass
+"""
+IN_LOOP = """\
+def train():
+    try:
+        for x in loader:
+            try:
+                look(x)
+            except {kind}:
+                pass
+    except {outer}:
+        pass
+"""
+
+
+def left_at(text, line, *failures):
+    """Who is said to have caught what left the loop on that line."""
+    asked, left = Frame("train.py", 3, "train"), Frame("train.py", line, "train")
+    item = Iteration(LOADER, 1, 2, False, started=(asked,), left=(left,))
+    process = Process(1, 0, ("train.py",), "main", failures=failures, iterations=(item,))
+    run = Run(("python",), Ending(0, None), (process,),
+              script=lambda file: Script.parse(text, file))
+    found = caught.left_by_exception(run, item)
+    return found and found[1].text
+
+
+@pytest.mark.parametrize(("kind", "said"), [
+    ("Exception", "except Exception"), ("OSError", None), ("KeyboardInterrupt", None),
+    ("OSError:\n        pass\n    except Exception", None),
+])
+def test_an_unknown_exception_is_said_to_be_caught_by_what_catches_all(kind, said):
+    assert left_at(BODY.format(line="look(x)", kind=kind), 4) == said
+
+
+def test_an_exception_that_ended_its_thread_was_caught_by_nobody():
+    text = BODY.format(line="look(x)", kind="Exception")
+    frames = (Frame("train.py", 4, "train"), Frame("train.py", 9, "look"))
+    assert left_at(text, 4, Failure("a", "SystemError", "", "thread", frames)) is None
+    elsewhere = Failure("a", "SystemError", "", "thread", frames[1:])
+    assert left_at(text, 4, elsewhere) == "except Exception"
+
+
+@pytest.mark.parametrize(("kind", "outer", "said"), [
+    ("OSError", "Exception", "except Exception"),  # it was another type
+    ("Exception", "BaseException", None),  # so it was no error: Ctrl-C, perhaps
+])
+def test_what_left_a_loop_passed_the_handlers_inside_it(kind, outer, said):
+    assert left_at(IN_LOOP.format(kind=kind, outer=outer), 5) == said

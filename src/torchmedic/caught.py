@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Literal
 
 from torchmedic.observed import Failure, Frame, Iteration, Process, Run
-from torchmedic.source.blocks import Handler
+from torchmedic.source.blocks import Handler, Loop
 
 # What Python calls an error. StopIteration, KeyboardInterrupt and SystemExit steer a program.
 ERRORS = frozenset(name for name, kind in vars(builtins).items()
@@ -89,39 +89,52 @@ def left_in_handler(run: Run, frame: Frame) -> Handler | None:
 
 
 def left_by_exception(run: Run, item: Iteration) -> tuple[Frame, Handler] | None:
-    """The loop was left at a line of its body that holds no jump, and an `except` for errors
+    """The loop was left at a line of its body that holds no jump, and an `except` for every error
     lies around it, or around the call of its function.
 
-    Returns the frame with the handler's own line. An `except` for what steers a program, such as
-    KeyboardInterrupt, that comes first leaves open which of the two it was.
+    Returns the frame with the handler's own line. Which exception it was is not known: an `except`
+    for some errors that comes first, or for what steers a program, such as KeyboardInterrupt,
+    leaves open which of them it was.
     """
     frames = [frame for frame in reversed(item.left) if frame.user]
-    if not frames or not _is_cut(run, item, frames[0]):
+    loop = _cut_loop(run, item, frames[0]) if frames else None
+    if loop is None or _is_told(run, frames[0]):
         return None
     for frame in frames:
         script = run.script(frame.file)
         for handler in script.handlers_around(frame.line) if script else ():
-            if not catches_errors(handler):
+            within = frame is frames[0] and handler.try_line > loop.line
+            if within and not is_broad(handler):
+                continue  # the loop would have gone on
+            if within and not handler.reraises or not is_broad(handler):
                 return None
             if not handler.reraises:
                 return replace(frame, line=handler.line), handler
     return None
 
 
-def _is_cut(run: Run, item: Iteration, left: Frame) -> bool:
-    """The line is in the body of the very `for` that asked for the batches, and no statement of
+def _is_told(run: Run, left: Frame) -> bool:
+    """An exception that ended a process or a thread passed that line: nobody caught it."""
+    spot = (left.file, left.line, left.function)
+    return any(not failure.swallowed and failure.how in ("uncaught", "thread", "child")
+               and spot in ((f.file, f.line, f.function) for f in failure.frames)
+               for failure in run.failures)
+
+
+def _cut_loop(run: Run, item: Iteration, left: Frame) -> Loop | None:
+    """The very `for` that asked for the batches, if the line is in its body and no statement of
     it ends a loop. A line elsewhere drops an iterator that was kept after its loop."""
     script = run.script(left.file)
     statement = script.statement_at(left.line) if script else None
     asked = next((frame for frame in reversed(item.started) if frame.user), None)
     if script is None or statement is None or asked is None:
-        return False
+        return None
     if (asked.file, asked.function) != (left.file, left.function):
-        return False
+        return None
     if statement.kind in ("break", "return", "for", "while", "with") or _steers(statement.node):
-        return False
-    return any(loop.kind == "for" and loop.line <= asked.line < loop.node.body[0].lineno
-               for loop in script.loops_around(left.line))
+        return None
+    return next((loop for loop in script.loops_around(left.line) if loop.kind == "for"
+                 and loop.line <= asked.line < loop.node.body[0].lineno), None)
 
 
 def _steers(node: ast.AST) -> bool:
