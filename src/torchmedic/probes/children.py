@@ -42,6 +42,8 @@ def _wrap_bootstrap(original):
         code = original(self, *args, **kwargs)
         recorder.finish()
         emit("ended", how="child", code=code)
+        if code == 0:
+            recorder.fold_ring()
         return code
 
     return _bootstrap

@@ -19,8 +19,10 @@ def _tell(how, code, depth=2):
     from . import frames, watch
 
     frame = sys._getframe(depth)
-    emit("exit", how=how, code=code if type(code) in (int, str) else None if code is None
-         else str(type(code).__name__), frames=frames.stack(frame),
+    if type(code) is bool:
+        code = int(code)
+    told = code if code is None or type(code) in (int, str) else type(code).__name__
+    emit("exit", how=how, code=told, frames=frames.stack(frame),
          handler=_handler_on(frame), **watch.moment())
 
 

@@ -94,10 +94,10 @@ def locals_of(frame):
     """Summaries of a frame's variables by name, those that say something."""
     found = {}
     for name, value in variables(frame).items():
-        if name.startswith("__") or values.is_secret(name):
+        if name.startswith("__"):
             continue
         try:
-            summary = values.summarise(value)
+            summary = values.named(name, value)
         except Exception:
             summary = None
         if summary is not None:
@@ -142,5 +142,5 @@ def error(exception, depth=3):
 def _message(exception):
     try:
         return str(exception)[:MESSAGE_LIMIT]
-    except Exception:
+    except BaseException:  # a __str__ may do anything, even sys.exit
         return "<unprintable %s>" % type(exception).__name__

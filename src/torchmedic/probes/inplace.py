@@ -38,7 +38,11 @@ def _wrapped_call_impl(self, *args, **kwargs):
     try:
         result = self._call_impl(*args, **kwargs)
     except BaseException as error:
-        raised(error, slots, outer)
+        try:
+            slots[MODULE] = outer
+            seen(error)
+        except BaseException as problem:
+            fail(problem, RecursionError)
         raise
     try:
         slots[MODULE] = outer

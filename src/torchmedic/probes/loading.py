@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 import weakref
 
 from . import compat, crash, frames, sampler, watch
@@ -15,7 +16,8 @@ loaders = Probe("loader")
 workers = Probe("worker")
 samples = Probe("fetch")
 
-FULL_EVENTS = 200  # passes told one by one; later ones thin out
+FULL_EVENTS = 200  # told as they happen; of later ones the last RECENT, at the end of the process
+RECENT = 32
 
 
 class _Pass:
@@ -28,8 +30,10 @@ class _Book:
     def __init__(self):
         self.passes = {}
         self.loaders = {}
+        self.facts = {}
         self.epochs = {}
-        self.told = 0
+        self.numbers = self.told = 0
+        self.recent = []
         self.multi = weakref.WeakSet()
         self.indices = ()
         self.worker = None
@@ -37,6 +41,7 @@ class _Book:
     def forget_passes(self):
         """In a forked child: the parent's passes are not ours to end."""
         self.passes = {}
+        self.recent = []
 
 
 book = _Book()
@@ -49,11 +54,13 @@ def _loader_number(loader):
     known = book.loaders.get(key)
     if known is not None and known[1]() is loader:
         return known[0]
-    number = len(book.loaders) + 1
-    while any(n == number for n, _ in book.loaders.values()):
-        number += 1
-    book.loaders[key] = (number, weakref.ref(loader))
-    emit("loader", loader=number, **_facts(loader))
+    number = book.numbers = book.numbers + 1
+    # The address may serve another loader once this one is gone.
+    book.loaders[key] = (number, weakref.ref(loader, lambda _: book.loaders.pop(key, None)))
+    book.facts[number] = _facts(loader)
+    if number > RECENT:
+        book.facts.pop(number - RECENT, None)
+        book.epochs.pop(number - RECENT, None)
     return number
 
 
@@ -101,7 +108,6 @@ def _begin(loader, iterator):
     book.passes[key] = entry
     if hasattr(iterator, "_workers"):
         book.multi.add(iterator)
-        emit("workers", loader=number, pids=[w.pid for w in iterator._workers])
 
 
 def _dropped(key, entry):
@@ -114,22 +120,40 @@ def _dropped(key, entry):
         loaders.fail(error)
 
 
-def _may_tell():
+def _tell(kind, entry, **fields):
+    """Tell of a pass, and before it of its loader. Thousands of passes must not fill the disk."""
+    fields.update(loader=entry.loader, epoch=entry.epoch, by=entry.by, time=time.time())
     book.told += 1
-    return book.told <= FULL_EVENTS or book.told & (book.told - 1) == 0
+    if book.told <= FULL_EVENTS:
+        _write(kind, fields)
+    else:
+        book.recent = [*book.recent[1 - RECENT :], (kind, fields)]
+
+
+def _write(kind, fields):
+    facts = book.facts.pop(fields["loader"], None)
+    if facts is not None:
+        emit("loader", loader=fields["loader"], **facts)
+    emit(kind, **fields)
+
+
+def tell_recent():
+    """At the end of the process: the last passes, where there were too many to tell each."""
+    for kind, fields in book.recent:
+        _write(kind, fields)
+    book.recent = []
 
 
 def _end(entry, exhausted):
     """A pass is over: used up, or dropped by whoever held it, at this very line."""
     entry.done = True
-    if entry.began and _may_tell():
+    if entry.began:
         frame = sys._getframe(1)
         told = frames.stack(frame, 30)
         if entry.by == "next":
             _add_scalars(frame, told)  # was the loop around it done?
-        emit("pass-ended", loader=entry.loader, epoch=entry.epoch, batches=entry.count,
-             exhausted=exhausted, by=entry.by, steps=state.slots[STEPS] - entry.steps,
-             frames=told, pid=recorder.pid)
+        _tell("pass-ended", entry, batches=entry.count, exhausted=exhausted,
+              steps=state.slots[STEPS] - entry.steps, frames=told)
 
 
 def _first(entry, caller):
@@ -137,11 +161,9 @@ def _first(entry, caller):
     entry.began = True
     code, position = caller.f_code.co_code, caller.f_lasti
     entry.by = "for" if code[position] in _FOR_ITER else "next"
-    if not _may_tell():
-        return
     told = frames.stack(caller, 30)
     _add_scalars(caller, told)
-    emit("pass", loader=entry.loader, epoch=entry.epoch, by=entry.by, frames=told)
+    _tell("pass", entry, frames=told)
 
 
 def _add_scalars(frame, told):
@@ -216,6 +238,7 @@ def _asked(iterator):
             _first(entry, sys._getframe(2))
         if watch.is_pending():
             watch.resolve("next-batch")
+        watch.began[0] = slots[STEPS]
         return entry
     except Exception as error:
         loaders.fail(error)
@@ -261,12 +284,13 @@ def tell_open_passes():
     """At the end of the process: passes that are still in progress."""
     for entry in list(book.passes.values()):
         if entry.began and not entry.done:
-            emit("pass-open", loader=entry.loader, epoch=entry.epoch, batches=entry.count,
-                 by=entry.by, steps=state.slots[STEPS] - entry.steps)
+            _tell("pass-open", entry, batches=entry.count,
+                  steps=state.slots[STEPS] - entry.steps)
 
 
 recorder.at_end.append(tell_worker_exits)
 recorder.at_end.append(tell_open_passes)
+recorder.at_end.append(tell_recent)
 
 
 def _wrap_fetch(original):

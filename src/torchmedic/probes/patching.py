@@ -68,9 +68,12 @@ class Probe:
         self.patches = []
         self.removers = []
 
-    def fail(self, error):
-        """Our own code raised: say so once, and leave the program alone from now on."""
-        if self.failed:
+    def fail(self, error, but=()):
+        """Our own code raised: say so once, and leave the program alone from now on.
+
+        but: kinds that are the program's doing, such as a stack with no room left for our call.
+        """
+        if self.failed or (but and isinstance(error, but)):
             return
         self.failed = True
         try:

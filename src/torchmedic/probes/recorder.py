@@ -19,7 +19,10 @@ from .encode import encode
 HIGH_FD = 200  # The user's program keeps the low descriptor numbers it would have without us.
 SPOOL_LIMIT = 8 << 20  # bytes per process; a run must never fill the disk because of us
 SECRET = ("key", "token", "secret", "passw", "credential", "auth")
-IMPORTANT = frozenset(("failure", "exit", "process", "signal", "ended", "worker-exit"))
+IMPORTANT = frozenset((
+    "failure", "failure-after", "exit", "process", "signal", "ended", "worker-exit", "loader",
+    "pass", "pass-ended", "pass-open", "ring",
+))
 
 
 class State:
@@ -40,6 +43,7 @@ class Recorder:
         self.pid = 0
         self.name = ""
         self.written = 0
+        self.torn = False
         self.spool_fd = -1
         self.fault_file = None
         self.ring = None
@@ -96,17 +100,20 @@ class Recorder:
             if self.ring is None or (self.written > SPOOL_LIMIT and kind not in IMPORTANT):
                 return
             fields["kind"] = kind
-            fields["time"] = time.time()
+            fields.setdefault("time", time.time())
             self._append(encode(fields).encode() + b"\n")
         except Exception:
             pass
 
     def _append(self, line):
+        if self.torn:
+            line = b"\n" + line  # what was cut short must not take this one with it
         try:
             count = os.write(self.spool_fd, line)
         except OSError:
             count = 0
         self.written += count
+        self.torn = 0 < count < len(line)
         if count < len(line):
             # No room on the disk: what explains that must not be lost with it.
             used = state.slots[layout.RESERVE_USED]
@@ -121,10 +128,7 @@ class Recorder:
         if not self.folder:
             return
         old = self.spool_fd
-        before = [state.slots[i] for i in (layout.EPOCH, layout.BATCH, layout.STEPS)]
         self.open(self.folder, **self.facts)
-        slots = state.slots
-        slots[layout.EPOCH], slots[layout.BATCH], slots[layout.STEPS] = before
         if old >= 0:
             os.close(old)
         self.emit("process", pid=self.pid, parent=parent, via="fork", **self.facts)
@@ -141,6 +145,14 @@ class Recorder:
                 callback()
             except Exception as error:
                 self.emit("probe-error", probe="finish", error=repr(error)[:300])
+
+    def fold_ring(self):
+        """At the good end of a child: its ring as an event, for there may be thousands."""
+        self.emit("ring", slots=list(state.slots[: layout.IN_USE]))
+        try:
+            os.unlink(self._path(".ring"))
+        except OSError:
+            pass
 
     def spent(self, nanoseconds):
         """Account for time that we took from the program outside its hot path."""

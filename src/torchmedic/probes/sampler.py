@@ -77,6 +77,7 @@ def _sample():
     slots = state.slots
     slots[layout.STACK_TIME_NS] = time.time_ns()
     slots[layout.SAMPLES] += 1
+    slots[layout.SAMPLE_BATCH] = slots[layout.BATCH]
     here = (id(frame), frame.f_lasti)
     if here == _sampler.last:
         return

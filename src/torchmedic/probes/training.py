@@ -16,6 +16,7 @@ from .recorder import emit, state
 
 TRAIL = 64  # module outputs remembered; a power of two
 MOST_NAMED = 5000
+UNKNOWN = 1
 KEEP_COST = 2e-6  # seconds for one shape, measured in a loop of small steps
 SHARE = 0.005
 
@@ -30,19 +31,19 @@ class _Names:
 
     def __init__(self):
         self.index = {}
-        self.table = [("", "")]
+        self.table = [("", ""), (None, None)]  # 0: no module; UNKNOWN: the table was full
+        self.numbers = {}
         self.keep = {}
         self.new = []
 
     def add(self, module, path, label):
         key = id(module)
-        number = len(self.table)
-        if number < MOST_NAMED:
+        number = self.numbers.get((path, label))  # such as a loss that is made anew each step
+        if number is None and len(self.table) < MOST_NAMED:
+            number = self.numbers[path, label] = len(self.table)
             self.table.append((path, label))
             self.new.append((number, path, label))
-        else:
-            number = 1  # as good as any: the first root
-        self.index[key] = number
+        number = self.index[key] = number or UNKNOWN
         # The address may serve another module once this one is gone.
         self.keep[key] = weakref.ref(module, lambda _, key=key: self._forget(key))
         return number
@@ -116,8 +117,8 @@ def outputs():
     order = [trail[(newest + 1 + i) & (TRAIL - 1)] for i in range(TRAIL)]
     found = []
     for item in order:
-        if item is not None:
-            path, label = names.table[item[0]]
+        path, label = names.table[item[0]] if item is not None else (None, None)
+        if path is not None:
             found.append([path, label, list(item[1])])
     return {"outputs": found[-16:]}
 
@@ -131,7 +132,7 @@ def _wrap_call(torch):
     def make(original):
         names_used = {
             "state": state, "index": names.index, "name_module": name_module, "trail": trail,
-            "calls": calls, "told": told, "fail": modules.fail, "raised": _raised,
+            "calls": calls, "told": told, "fail": modules.fail, "seen": watch.seen,
             "compiling": compat.is_compiling(torch), "tracing": compat.is_tracing(torch),
         }
         constants = {"MODULE": MODULE, "PHASE": PHASE, "FORWARD": FORWARD}
@@ -141,16 +142,7 @@ def _wrap_call(torch):
     return make
 
 
-def _raised(error, slots, outer):
-    """An exception passes a module call: read it, and leave the module."""
-    watch.seen(error, 2)
-    try:
-        slots[MODULE] = outer
-    except Exception as problem:
-        modules.fail(problem)
-
-
-def _around(original, state, index, name_module, trail, calls, told, fail, raised, compiling,
+def _around(original, state, index, name_module, trail, calls, told, fail, seen, compiling,
             tracing):
     """A wrapper for a `Module.__call__` that is not torch's usual one."""
 
@@ -176,7 +168,11 @@ def _around(original, state, index, name_module, trail, calls, told, fail, raise
         try:
             result = original(self, *args, **kwargs)
         except BaseException as error:
-            raised(error, slots, outer)
+            try:
+                slots[MODULE] = outer
+                seen(error)
+            except BaseException as problem:
+                fail(problem, RecursionError)
             excise(error)
             raise
         try:

@@ -27,15 +27,21 @@ def summarise(value):
         return {"kind": "object", "type": "NoneType", "text": "None"}
     torch = sys.modules.get("torch")
     if torch is not None and hasattr(torch, "nn"):
-        if isinstance(value, torch.Tensor):
+        # Not isinstance: it asks a proxy for its __class__, which may run the user's code.
+        if issubclass(kind, torch.Tensor):
             return tensor(value, torch)
-        if isinstance(value, torch.nn.Module):
+        if issubclass(kind, torch.nn.Module):
             return module(value)
     if kind in (list, tuple):
         return _sequence(value, kind)
     if kind is dict:
         return _mapping(value)
     return _other(value, kind)
+
+
+def named(name, value):
+    """The summary of a variable. Text under a secret's name is left out; `key` may be a tensor."""
+    return None if type(value) is str and is_secret(name) else summarise(value)
 
 
 def _number(value):
@@ -94,12 +100,12 @@ def settings(value):
     """Plain numbers, flags and short tuples of numbers among an object's own attributes."""
     found = {}
     for name, item in list(vars(value).items()):
-        if name.startswith("_") or is_secret(name) or len(found) >= 60:
+        if name.startswith("_") or len(found) >= 60:
             continue
         kind = type(item)
         if kind in PLAIN:
             found[name] = _number(item)
-        elif kind is str:
+        elif kind is str and not is_secret(name):
             found[name] = item[:TEXT_LIMIT]
         elif kind is tuple and len(item) <= 6 and all(type(i) in PLAIN for i in item):
             found[name] = list(item)
@@ -118,7 +124,7 @@ def _sequence(value, kind):
 def _mapping(value):
     texts = []
     for name in list(value)[:8]:
-        if type(name) is str and not is_secret(name):
+        if type(name) is str:
             item = value[name]
             known = type(item) in PLAIN or hasattr(type(item), "dtype")
             texts.append("%s: %s" % (name[:40], _short(summarise(item)) if known else "…"))

@@ -30,6 +30,7 @@ class _Watch:
 
 
 _watch = _Watch()
+began = [0]  # optimizer steps when the current batch was asked for
 recorder.after_fork.append(_watch.reset)
 
 
@@ -42,7 +43,8 @@ def moment():
     """Where the loop is now."""
     slots = state.slots
     return {"phase": layout.PHASES[slots[layout.PHASE]], "batch": slots[layout.BATCH] or None,
-            "epoch": slots[layout.EPOCH] or None, "step": slots[layout.STEPS]}
+            "epoch": slots[layout.EPOCH] or None, "step": slots[layout.STEPS],
+            "loader": slots[layout.LOADER] or None}
 
 
 def seen(exception, depth=1):
@@ -74,7 +76,7 @@ def _read(exception, outer):
         _watch.number += 1
         emit("failure", failure=_watch.number, how="seen", where=str(where),
              outer=frames.stack(outer), **facts(exception))
-        _watch.pending = (_watch.number, state.slots[layout.STEPS])
+        _watch.pending = (_watch.number, began[0])
 
 
 def _tell_count(where, count):

@@ -13,10 +13,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
-from torchmedic.supervise.streams import Tail, tees
+from torchmedic.supervise.streams import connect
 from torchmedic.supervise.terminal import Terminal
 
 FORWARDED = ("SIGINT", "SIGTERM", "SIGHUP", "SIGWINCH", "SIGUSR1", "SIGUSR2", "SIGQUIT")
+FROM_TERMINAL = (signal.SIGINT, signal.SIGQUIT, signal.SIGWINCH)
 DRAIN_TURNS = 5
 
 
@@ -32,7 +33,6 @@ class Child:
     """The user's command, running."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        self.tail = Tail()
         self.forwarded: str | None = None
         self.statuses: dict[int, int] = {}
         self._terminal = Terminal()
@@ -42,9 +42,9 @@ class Child:
             end.setblocking(False)
         become_subreaper()
         self._old_handlers = self._install_handlers()
-        out, err, self._tees = tees(self.tail)
-        self.terminal_output = not self._tees
-        self._process = self._start(list(command), environment, out, err)
+        streams = connect()
+        self.tail, self._tees, self.terminal_output = streams.tail, streams.tees, streams.terminal
+        self._process = self._start(list(command), environment, streams.out, streams.err)
         self.pid = self._process.pid
         for tee in self._tees:
             tee.child_started()
@@ -78,12 +78,17 @@ class Child:
         if self._status is None and hasattr(self, "pid"):
             if number != signal.SIGWINCH:
                 self.forwarded = signal.Signals(number).name
-            self.signal(number)
+            # In a shared group the terminal has sent these to the child itself.
+            if not (self._terminal.shared and number in FROM_TERMINAL):
+                self.signal(number)
 
     def signal(self, number: int) -> None:
         """To the child's whole group, as a terminal sends Ctrl-C."""
         with contextlib.suppress(OSError):
-            os.killpg(self.pid, number)
+            if self._terminal.shared:
+                os.kill(self.pid, number)
+            else:
+                os.killpg(self.pid, number)
 
     def wait(self, tick: Callable[[], None], period: float) -> int:
         """Until the child ends; `tick` every `period` seconds. Returns its wait status."""
@@ -121,7 +126,9 @@ class Child:
             if pid == 0:
                 return
             if os.WIFSTOPPED(status):
-                if pid == self.pid and os.WSTOPSIG(status) in (signal.SIGTSTP, signal.SIGTTIN):
+                # Without a terminal nobody would wake us: `kill -TSTP` stops the child only.
+                by_terminal = os.WSTOPSIG(status) in (signal.SIGTSTP, signal.SIGTTIN)
+                if pid == self.pid and by_terminal and self._terminal.descriptor is not None:
                     self._terminal.stop_with_child(self.pid)
             elif pid == self.pid:
                 self._status = status

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 from torchmedic.observed import Failure, Frame, Output, Value
 from torchmedic.supervise.phases import phase_of
-from torchmedic.supervise.spools import Event, Spool
+from torchmedic.supervise.spools import Event, Spool, built
 
 
 def value_of(data: Mapping[str, Any]) -> Value:
@@ -64,11 +65,17 @@ def _callers(earlier: Failure, event: Event) -> tuple[Frame, ...]:
 
 def failures_of(spool: Spool) -> tuple[Failure, ...]:
     """Each exception once: what passed a watched call and then ended the process is one."""
-    final = [failure_of(e, f"{spool.name}:{n}", spool)
-             for n, e in enumerate(spool.all("failure")) if e["how"] != "seen"]
+    numbers = count(1)
+
+    def read(event: Event) -> tuple[Event, Failure]:
+        return event, failure_of(event, f"{spool.name}:{next(numbers)}", spool)
+
+    told = list(built(spool.all("failure"), read))
+    final = [failure for _, failure in told if failure.how != "seen"]
     found = []
-    for number, event in enumerate(e for e in spool.all("failure") if e["how"] == "seen"):
-        failure = failure_of(event, f"{spool.name}:seen{number}", spool)
+    for event, failure in told:
+        if failure.how != "seen":
+            continue
         twin = next((f for f in final if same_exception(f, failure)), None)
         if twin is not None:
             final[final.index(twin)] = _joined(twin, failure)

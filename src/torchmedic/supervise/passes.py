@@ -7,31 +7,39 @@ from dataclasses import replace
 from torchmedic.observed import Iteration, Loader
 from torchmedic.probes import layout
 from torchmedic.supervise.exceptions import frames_of
-from torchmedic.supervise.spools import Event, Spool
+from torchmedic.supervise.spools import Event, Spool, built
 
 
 def loaders_of(spool: Spool) -> dict[int, Loader]:
-    return {
-        int(e["loader"]): Loader(
-            key=int(e["loader"]), batches=e["batches"], batch_size=e["batch_size"],
-            samples=e["samples"], drop_last=e["drop_last"], workers=e["workers"],
-            dataset=e["dataset"], sampler=e.get("sampler", ""),
-            start_method=e.get("start_method"), timeout=e.get("timeout") or 0.0)
-        for e in spool.all("loader")
-    }
+    return {loader.key: loader for loader in built(spool.all("loader"), _loader_of)}
+
+
+def _loader_of(event: Event) -> Loader:
+    return Loader(
+        key=int(event["loader"]), batches=event["batches"], batch_size=event["batch_size"],
+        samples=event["samples"], drop_last=event["drop_last"], workers=event["workers"],
+        dataset=event["dataset"], sampler=event.get("sampler", ""),
+        start_method=event.get("start_method"), timeout=event.get("timeout") or 0.0)
 
 
 def iterations_of(spool: Spool) -> tuple[Iteration, ...]:
     """Passes over loaders, in the order in which they began."""
     loaders = loaders_of(spool)
     passes: dict[tuple[int, int], Iteration] = {}
-    for event in spool.events:
-        if event["kind"] not in ("pass", "pass-ended", "pass-open"):
-            continue
+
+    def take(event: Event) -> None:
         key = (int(event["loader"]), int(event["epoch"]))
         old = passes.get(key) or Iteration(loaders[key[0]], key[1], 0, None,
                                            time=float(event["time"]))
         passes[key] = _told(old, event)
+
+    told = (e for e in spool.events if e["kind"] in ("pass", "pass-ended", "pass-open"))
+    for _ in built(told, take):
+        pass
+    key = (spool.slot(layout.LOADER), spool.slot(layout.EPOCH))
+    if key not in passes and key[0] in loaders and not spool.first("ended"):
+        # One of thousands, not told before the process was killed.
+        passes[key] = Iteration(loaders[key[0]], key[1], 0, None)
     return tuple(_last_batch(item, spool) for item in passes.values())
 
 

@@ -12,12 +12,15 @@ from typing import cast
 from torchmedic.model import Phase
 from torchmedic.observed import Frame
 
+STEPPING = ("step", "profile_hook_step", "_use_grad", "_use_grad_for_differentiable")
+
 
 def phase_of(frames: Sequence[Frame], recorded: str | None) -> Phase | None:
     """The recorded phase, made exact by the innermost frame that tells one."""
     for frame in reversed(frames):
         file = frame.file.replace("\\", "/")
-        if "/torch/optim/" in file and "lr_scheduler" not in file:
+        optimizer = "/torch/optim/" in file and "lr_scheduler" not in file
+        if optimizer and frame.function in STEPPING:
             return "step"
         if "/torch/autograd/" in file and frame.function in ("backward", "_engine_run_backward"):
             return "backward"

@@ -13,11 +13,11 @@ from torchmedic.supervise.exceptions import failures_of, frames_of
 from torchmedic.supervise.passes import iterations_of, loaders_of
 from torchmedic.supervise.phases import phase_of
 from torchmedic.supervise.rings import frame, is_user_file
-from torchmedic.supervise.spools import Event, Role, Spool
+from torchmedic.supervise.spools import Event, Role, Spool, built
 
 
 def exits_of(spool: Spool) -> tuple[ExitCall, ...]:
-    return tuple(_exit_of(event) for event in spool.all("exit"))
+    return tuple(built(spool.all("exit"), _exit_of))
 
 
 def _exit_of(event: Event) -> ExitCall:
@@ -29,8 +29,8 @@ def _exit_of(event: Event) -> ExitCall:
 
 
 def signals_of(spool: Spool) -> tuple[SignalSent, ...]:
-    return tuple(SignalSent(e["sender"], e["target"], e["signal"], frames_of(e["frames"]))
-                 for e in spool.all("signal"))
+    return tuple(built(spool.all("signal"), lambda e: SignalSent(
+        e["sender"], e["target"], e["signal"], frames_of(e["frames"]), float(e["time"]))))
 
 
 def last_seen(spool: Spool) -> float:
@@ -46,7 +46,10 @@ def process_of(spool: Spool, role: Role, exit_code: int | None, peak: int | None
     torch = spool.first("torch")
     path, label = spool.modules.get(spool.slot(layout.MODULE), (None, None))
     fatal, fatal_frames, thread = fatal_error(spool)
+    iterations = iterations_of(spool)
     stack = tuple(frame(e, spool.library) for e in (spool.ring.stack if spool.ring else ()))
+    if spool.slot(layout.SAMPLE_BATCH) != spool.slot(layout.BATCH) and iterations:
+        stack = iterations[-1].started  # sampled in an earlier batch: the loop itself is certain
     fetched = spool.all("fetch")
     return Process(
         pid=spool.pid, parent=int(facts["parent"]), argv=tuple(facts["argv"]), role=role,
@@ -62,7 +65,7 @@ def process_of(spool: Spool, role: Role, exit_code: int | None, peak: int | None
         stack=stack,
         fatal=fatal, fatal_frames=fatal_frames, fatal_thread=thread,
         failures=failures_of(spool), loaders=tuple(loaders_of(spool).values()),
-        iterations=iterations_of(spool), exits=exits_of(spool),
+        iterations=iterations, exits=exits_of(spool),
         probe_errors=tuple(f"{e.get('probe')}: {e.get('error')}"
                            for e in spool.all("probe-error")),
         peak_rss=peak, overhead_s=spool.slot(layout.OVERHEAD_NS) / 1e9,

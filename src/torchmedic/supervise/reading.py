@@ -8,7 +8,8 @@ from typing import Any
 
 from torchmedic.logs.statuses import told_exit_codes
 from torchmedic.logs.tracebacks import read_log
-from torchmedic.observed import Ending, HostMemory, Process, Run, Stall, signal_name
+from torchmedic.observed import Ending, HostMemory, Process, Run, Stall
+from torchmedic.signals import signal_name
 from torchmedic.source.script import Script
 from torchmedic.supervise.outcome import Outcome
 from torchmedic.supervise.processes import process_of, signals_of, stacks_of

@@ -60,6 +60,31 @@ def read_ring(path: Path, whole: bool = True) -> Ring | None:
     return Ring(slots, _stack(data, slots[layout.STACK_SEQUENCE]), reserve)
 
 
+def ring_of(event: dict[str, Any]) -> Ring | None:
+    """A ring that was folded into an event; None when the event is damaged."""
+    try:
+        slots = tuple(int(number) for number in event["slots"])
+        stack = tuple((str(f), int(n), str(w)) for f, n, w in event.get("stack", ()))
+    except (KeyError, TypeError, ValueError):
+        return None
+    return Ring((*slots, *(0,) * (layout.SLOTS - len(slots))), stack)
+
+
+def fold_rings(spool: Path) -> None:
+    """Turn each ring into an event: 80 KB a process are too much to keep. Raises OSError."""
+    for path in spool.glob("*.ring"):
+        ring = read_ring(path)
+        if ring is None:
+            continue
+        event = {"kind": "ring", "slots": ring.slots[: layout.IN_USE], "stack": ring.stack}
+        with open(path.with_suffix(".events"), "ab") as events:
+            events.write(ring.reserve + json.dumps(event).encode() + b"\n")
+        path.unlink()
+    for path in spool.glob("*.fault"):
+        if not path.stat().st_size:
+            path.unlink()
+
+
 def _stack(data: bytes, sequence: int) -> tuple[tuple[str, int, str], ...]:
     if not sequence:
         return ()

@@ -31,11 +31,14 @@ def run_and_diagnose(command: list[str], args: argparse.Namespace) -> int:
     code = exit_code(outcome.status)
     try:
         from torchmedic.supervise.closing import diagnose, show
+        from torchmedic.supervise.rings import fold_rings
 
         unkept = failure_of(partial(outcome.write, kept.path))
         diagnosed = diagnose(outcome, kept.path, code)
         unkept = unkept or failure_of(partial(store.finish, kept, diagnosed))
         show(diagnosed, outcome, args.output_format, args.output_file)
+        with contextlib.suppress(OSError):
+            fold_rings(kept.path / "spool")
         if unkept:
             say(f"the run's files could not be written: {unkept}")
     except BrokenPipeError:  # whoever read the report has gone

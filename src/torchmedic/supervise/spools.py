@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
-from torchmedic.supervise.rings import Ring, read_events, read_ring
+from torchmedic.supervise.rings import Ring, read_events, read_ring, ring_of
 
 Role = Literal["main", "worker", "rank", "child", "launcher"]
 Event = Mapping[str, Any]
 IDENTITY = ("pid", "parent", "argv", "time")
+T = TypeVar("T")
 HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 
 
@@ -33,6 +34,8 @@ class Spool:
         spool = cls(path.stem, events, ring, path.with_suffix(".fault"))
         for event in events:
             spool.by_kind.setdefault(event["kind"], []).append(event)
+        if ring is None and spool.all("ring"):
+            spool.ring = ring_of(dict(spool.all("ring")[-1]))
         whole = all(name in (spool.first("process") or {}) for name in IDENTITY)
         return spool if whole else None
 
@@ -70,8 +73,17 @@ class Spool:
 
     @property
     def modules(self) -> dict[int, tuple[str, str]]:
-        return {number: (path, label) for event in self.all("modules")
-                for number, path, label in event["modules"]}
+        named = built(self.all("modules"), lambda e: [(int(n), (p, c)) for n, p, c in e["modules"]])
+        return dict(item for items in named for item in items)
+
+
+def built(events: Iterable[Event], make: Callable[[Event], T]) -> Iterator[T]:
+    """What each event becomes; a damaged one costs nothing but itself."""
+    for event in events:
+        try:
+            yield make(event)
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError):
+            continue
 
 
 def read_spools(folder: Path) -> list[Spool]:

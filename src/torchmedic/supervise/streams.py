@@ -1,8 +1,9 @@
 """Passes the child's output through byte for byte, and keeps its tail.
 
 A terminal is passed on as it is: the child gets the very descriptor, so bars, prompts and
-debuggers work, and there is no tail to keep. A file or pipe is fed through a pipe of ours. Where
-both streams go to the same file, one pipe serves both, so that their order stays.
+debuggers work, and there is no tail to keep. So is a file, whose end is read afterwards. Only a
+pipe is fed through a pipe of ours. Where both streams go to it, one serves both, so that their
+order stays.
 """
 
 from __future__ import annotations
@@ -10,7 +11,10 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import signal
+import stat
 from collections import deque
+from dataclasses import dataclass
 
 TAIL = 256 << 10  # bytes
 CHUNK = 64 << 10
@@ -33,6 +37,21 @@ class Tail:
     @property
     def text(self) -> str:
         return b"".join(self._chunks)[-self._limit :].decode("utf-8", "replace")
+
+
+class FileTail:
+    """The end of a file the child writes to itself: nothing of ours is in between."""
+
+    def __init__(self, descriptor: int, limit: int = TAIL) -> None:
+        self._descriptor = descriptor
+        self._limit = limit
+        self._start = os.fstat(descriptor).st_size
+
+    @property
+    def text(self) -> str:
+        end = os.fstat(self._descriptor).st_size
+        start = max(min(self._start, end), end - self._limit)
+        return os.pread(self._descriptor, end - start, start).decode("utf-8", "replace")
 
 
 class Tee:
@@ -80,6 +99,9 @@ class Tee:
             return
         if os.fork() == 0:
             os.setsid()
+            signal.set_wakeup_fd(-1)
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                signal.signal(number, signal.SIG_DFL)
             os.set_blocking(self.read_end, True)
             with contextlib.suppress(OSError):
                 while chunk := os.read(self.read_end, CHUNK):
@@ -99,13 +121,37 @@ def write_all(target: int, data: bytes) -> None:
             select.select((), (target,), ())
 
 
-def tees(tail: Tail) -> tuple[int | None, int | None, list[Tee]]:
-    """(stdout, stderr) for Popen, None where the child inherits ours, and the tees to pump."""
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """How the child's output goes: descriptors for Popen (None: it inherits ours), and its tail."""
+
+    out: int | None
+    err: int | None
+    tail: Tail | FileTail
+    tees: tuple[Tee, ...] = ()
+    terminal: bool = False
+
+
+def connect() -> Streams:
+    """The child's streams, by what our own standard error is."""
     if _is_terminal(2):
-        return None, None, []
+        return Streams(None, None, Tail(), terminal=True)
+    if (reader := _reader_of_file(2)) is not None:
+        return Streams(None, None, FileTail(reader))
+    tail = Tail()
     tee = Tee(2, tail)
     together = _same_file(1, 2)
-    return (tee.write_end if together else None), tee.write_end, [tee]
+    return Streams(tee.write_end if together else None, tee.write_end, tail, (tee,))
+
+
+def _reader_of_file(descriptor: int) -> int | None:
+    """Another descriptor of the same file, for reading; None for anything but a file."""
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None
+        return os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
 
 
 def _is_terminal(descriptor: int) -> bool:

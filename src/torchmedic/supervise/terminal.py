@@ -8,18 +8,26 @@ import signal
 
 
 class Terminal:
-    """The controlling terminal, if our standard input is one and we are in its foreground."""
+    """The controlling terminal, if our standard input is one and we are in its foreground.
+
+    shared: our output goes on to another program of the same job (`… | less`), which must be able
+    to read the terminal too. The child then stays in our process group, as it would without us.
+    """
 
     def __init__(self) -> None:
         self.descriptor: int | None = None
+        self.shared = False
         self._saved_group = 0
         with contextlib.suppress(OSError):
             if os.isatty(0) and os.tcgetpgrp(0) == os.getpgrp():
-                self.descriptor = 0
+                self.shared = not os.isatty(1)
+                self.descriptor = None if self.shared else 0
                 self._saved_group = os.getpgrp()
 
     def in_child(self) -> None:
         """Between fork and exec: a group of its own, in the foreground if we were."""
+        if self.shared:
+            return
         os.setpgid(0, 0)
         if self.descriptor is not None:
             # A background group that changes the foreground is stopped by SIGTTOU, unless blocked.
