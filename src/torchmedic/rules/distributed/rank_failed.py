@@ -19,7 +19,8 @@ from collections.abc import Iterator
 
 from torchmedic import wording
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
-from torchmedic.observed import Process, Run, signal_name
+from torchmedic.observed import Process, Run
+from torchmedic.signals import signal_name
 
 
 def in_run(run: Run) -> Iterator[Problem]:

@@ -20,10 +20,11 @@ from collections.abc import Iterator
 
 from torchmedic import wording
 from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
-from torchmedic.observed import Process, Run
+from torchmedic.observed import Process, Run, SignalSent
+from torchmedic.signals import CRASHES
 
 # These have rules of their own: native-crash, interrupted.
-ELSEWHERE = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGINT")
+ELSEWHERE = (*CRASHES, "SIGINT")
 FIXES = {
     "SIGHUP": Fix("start the run where no terminal can take it along: tmux, nohup or a scheduler"),
     "SIGTERM": Fix("find who ended it: a scheduler's time limit, a container that was stopped, "
@@ -45,7 +46,7 @@ def in_run(run: Run) -> Iterator[Problem]:
         f"the process was ended by {name}{moment}", place,
         (*_sender(run, name), *_memory(run, name), *wording.progress(run)),
         _fix(run, name), about=("ending",),
-        category="code" if _own(run) else "environment",
+        category="code" if _sent(run, name) else "environment",
     )
 
 
@@ -66,30 +67,25 @@ def _place(run: Run, name: str) -> Place | None:
     """The line that sent the signal, if it is the program's own; else where it was last."""
     if run.main is None:
         return None
-    for sent in run.signals:
-        if sent.sender == run.main.pid and sent.signal == name and _targets(run.main, sent.target):
-            return run.main.place_at(sent.frames)
-    return run.main.place
+    sent = _sent(run, name)
+    own = sent is not None and sent.sender == run.main.pid
+    return run.main.place_at(sent.frames) if sent and own else run.main.place
 
 
-def _own(run: Run) -> bool:
-    return any(_targets(run.main, sent.target) for sent in run.signals)
-
-
-def _targets(main: Process | None, target: int) -> bool:
-    """0 is the sender's own group, -1 is everybody."""
-    return main is not None and abs(target) in (main.pid, 0, 1)
+def _sent(run: Run, name: str) -> SignalSent | None:
+    """The call inside the run that sent it."""
+    return next((sent for sent in reversed(run.signals)
+                 if run.main and sent.signal == name and sent.reaches(run.main.pid)), None)
 
 
 def _sender(run: Run, name: str) -> Iterator[Evidence]:
-    for sent in run.signals:
-        if _targets(run.main, sent.target) and sent.signal == name:
-            frame = wording.innermost_user(sent.frames)
-            who = "the process itself" if run.main and sent.sender == run.main.pid else (
-                f"process {sent.sender} of this run")
-            yield Evidence(f"{who} sent it at {wording.at(frame)}", "os.kill")
-            return
-    if run.ending.forwarded == name:
+    sent = _sent(run, name)
+    if sent is not None:
+        own = run.main is not None and sent.sender == run.main.pid
+        who = "the process itself" if own else f"process {sent.sender} of this run"
+        yield Evidence(f"{who} sent it at {wording.at(wording.innermost_user(sent.frames))}",
+                       "os.kill")
+    elif run.ending.forwarded == name:
         yield Evidence(f"torchmedic received {name} from outside and passed it on", "supervisor")
     else:
         yield Evidence("no Python process of this run was seen to send it", "supervisor")
@@ -106,7 +102,7 @@ def _memory(run: Run, name: str) -> Iterator[Evidence]:
 
 
 def _fix(run: Run, name: str) -> Fix:
-    if _own(run):
+    if _sent(run, name):
         return Fix("the program sends this signal itself: look at that line")
     return FIXES.get(name, Fix(f"find who sent {name}"))
 

@@ -21,11 +21,8 @@ from collections.abc import Iterator
 from torchmedic import wording
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.observed import Process, Run
+from torchmedic.signals import CRASHES
 
-SIGNALS = {
-    "SIGSEGV": "segmentation fault", "SIGABRT": "abort", "SIGBUS": "bus error",
-    "SIGFPE": "arithmetic fault", "SIGILL": "illegal instruction",
-}
 # What libc, libstdc++ and CUDA print before they abort.
 LAST_WORDS = re.compile(
     r"terminate called|what\(\):|free\(\): |malloc\(\)|double free|corrupted|stack smashing|"
@@ -36,13 +33,13 @@ LAST_WORDS = re.compile(
 def in_run(run: Run) -> Iterator[Problem]:
     name = run.main_signal
     main = run.main
-    if main is None or name not in SIGNALS:
+    if main is None or name not in CRASHES:
         return
     place = main.place
     inside = f" inside `{main.module}` ({main.module_class})" if main.module else ""
     thread = "" if main.fatal_thread in (None, "main") else ", in a thread that is not the main one"
     yield Problem(
-        f"native code crashed with {name} ({SIGNALS[name]}) {wording.batch(place)}{inside}{thread}",
+        f"native code crashed with {name} ({CRASHES[name]}) {wording.batch(place)}{inside}{thread}",
         place,
         (*_aborted(main), *wording.stack_evidence(main.fatal_frames, "faulthandler"),
          *_last_words(run), *wording.progress(run)),

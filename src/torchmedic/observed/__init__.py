@@ -1,0 +1,21 @@
+"""What rules look at: a supervised run, its failures, a script. Plain data, read-only.
+
+Built by `supervise/reading.py` (a run), `logs/` (a log) and `source/` (a script). Nothing here
+knows a failure kind.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torchmedic.observed.failure import Failure, FailureKind, Frame, Log, Output, Value
+from torchmedic.observed.process import ExitCall, Iteration, Loader, Process, SignalSent
+from torchmedic.observed.run import Ending, HostMemory, Run, Stall
+
+if TYPE_CHECKING:
+    from torchmedic.source.script import Script
+
+__all__ = [
+    "Ending", "ExitCall", "Failure", "FailureKind", "Frame", "HostMemory", "Iteration", "Loader",
+    "Log", "Output", "Process", "Run", "Script", "SignalSent", "Stall", "Value",
+]
