@@ -6,10 +6,12 @@ import re
 
 from torchmedic import wording
 from torchmedic.model import Evidence, Place
-from torchmedic.observed import Failure, Loader, Process, Run, signal_name
+from torchmedic.observed import Failure, Loader, Process, Run
+from torchmedic.signals import signal_name
 
 # torch's own words in the parent, for every way a worker can end.
 EXITED = re.compile(r"DataLoader worker \(pid(?:\(s\))? ?[\d, ]+\)|DataLoader worker.*killed by")
+PIDS = re.compile(r"DataLoader worker \(pid(?:\(s\))? ?([\d, ]+)\)")
 
 
 def ended(run: Run) -> tuple[Process, ...]:
@@ -33,9 +35,25 @@ BROKEN = ("EOFError", "ConnectionResetError", "ConnectionRefusedError", "BrokenP
           "FileNotFoundError")
 
 
-def parent_failures(run: Run) -> tuple[Failure, ...]:
-    """The parent's exceptions that only say that some worker is gone."""
-    return tuple(f for f in run.failures if EXITED.search(f.message) or _cut_off(f))
+def parent_failures(run: Run, worker: Process) -> tuple[Failure, ...]:
+    """The parent's exceptions that only say that this worker is gone."""
+    return tuple(f for f in run.failures
+                 if (EXITED.search(f.message) or _cut_off(f)) and _means(run, f, worker))
+
+
+def _means(run: Run, failure: Failure, worker: Process) -> bool:
+    """By the number in the message; a message without numbers means the worker lost last."""
+    named = {int(pid) for listed in PIDS.findall(failure.message)
+             for pid in listed.replace(",", " ").split()}
+    if named & {lost.pid for lost in ended(run)}:
+        return worker.pid in named
+    return worker is _last_lost(run)
+
+
+def _last_lost(run: Run) -> Process | None:
+    """The worker that ended last before its time; one that was sent SIGTERM is shut down by torch
+    after another was lost."""
+    return max(ended(run), key=lambda w: (ended_by(w) != "SIGTERM", w.last_seen), default=None)
 
 
 def _cut_off(failure: Failure) -> bool:
@@ -45,10 +63,11 @@ def _cut_off(failure: Failure) -> bool:
             and any("multiprocessing" in f for f in files[-6:]))
 
 
-def about(run: Run) -> tuple[str, ...]:
-    """Keys of what a worker's end explains."""
-    failures = parent_failures(run)
-    ends = any(f.how == "uncaught" for f in failures) or run.hang is not None
+def about(run: Run, worker: Process) -> tuple[str, ...]:
+    """Keys of what a worker's end explains: one that was replaced explains nothing."""
+    failures = parent_failures(run, worker)
+    hangs = run.hang is not None and worker is _last_lost(run)
+    ends = hangs or any(f.how == "uncaught" for f in failures)
     return (*(f"failure:{f.key}" for f in failures), *(("ending",) if ends else ()))
 
 
@@ -94,7 +113,7 @@ def place(run: Run, worker: Process) -> Place:
 def evidence(run: Run, worker: Process) -> tuple[Evidence, ...]:
     """Exit code, loader, and what the parent said."""
     loader = loader_of(run)
-    told = parent_failures(run)
+    told = parent_failures(run, worker)
     first = f"{told[0].short_type}: {told[0].message.partition(chr(10))[0]}" if told else ""
     return (
         *((Evidence(f"exit code {worker.exit_code}", "worker"),)
@@ -102,3 +121,20 @@ def evidence(run: Run, worker: Process) -> tuple[Evidence, ...]:
         *((Evidence(wording.loader_text(loader), "loader"),) if loader else ()),
         *((Evidence(f"the parent only saw: {first[:160]}", "exception"),) if told else ()),
     )
+
+
+EXAMPLE = """
+import ctypes, os, signal, sys, torch
+torch.set_num_threads(1)
+class Samples(torch.utils.data.Dataset):
+    def __len__(self):
+        return 12
+    def __getitem__(self, index):
+        if index == 5:
+            {}
+        return torch.zeros(3)
+if __name__ == "__main__":
+    loader = torch.utils.data.DataLoader(Samples(), batch_size=4, num_workers=1)
+    for batch in loader:
+        pass
+"""

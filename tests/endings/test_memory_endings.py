@@ -8,13 +8,14 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from torchmedic import diagnosis, registry
-from torchmedic.observed import Ending, Frame, HostMemory, Process, Run
+from torchmedic.observed import Ending, Frame, HostMemory, Process, Run, SignalSent
 from torchmedic.supervise.memory import ControlGroup
 
 LIMIT = 500 << 20
@@ -71,7 +72,7 @@ def test_the_kernel_kills_the_training_process(group: Path, tmp_path: Path) -> N
     main = report["findings"][0]
     assert code == 137
     assert (main["rule"], main["category"], main["confidence"]) == (
-        "host-out-of-memory", "memory", "certain")
+        "host-out-of-memory", "memory", "certain")  # it was the largest of the run
     assert "oom_kill" in main["evidence"][0]["text"] or "kernel log" in main["evidence"][0]["text"]
     assert main["where"]["batch"] > 1
     symptom = report["findings"][main["explains"][0]]
@@ -138,7 +139,12 @@ def killed(memory: HostMemory) -> Run:
 
 
 @pytest.mark.parametrize(("memory", "rule", "confidence"), [
-    (HostMemory(8 << 30, "limit", 8 << 30, oom_kills=1), "host-out-of-memory", "certain"),
+    # The counter names nobody: that it was this process is likely, and sure where none was larger.
+    (HostMemory(8 << 30, "limit", 8 << 30, oom_kills=1, largest_pid=7), "host-out-of-memory",
+     "certain"),
+    (HostMemory(8 << 30, "limit", 8 << 30, oom_kills=1, largest_pid=8), "host-out-of-memory",
+     "likely"),
+    (HostMemory(8 << 30, "limit", 8 << 30, oom_kills=1), "host-out-of-memory", "likely"),
     (HostMemory(8 << 30, "limit", 2 << 30, killed=(7,)), "host-out-of-memory", "certain"),
     (HostMemory(8 << 30, "limit", 79 << 27, oom_kills=None), "host-out-of-memory", "likely"),
     (HostMemory(8 << 30, "limit", 2 << 30, oom_kills=0), "killed-by-signal", "certain"),
@@ -147,6 +153,15 @@ def test_a_kill_is_memory_only_with_evidence(memory: HostMemory, rule: str,
                                              confidence: str) -> None:
     findings = diagnosis.diagnose_run(killed(memory), registry.rules())
     assert (findings[0].rule, findings[0].confidence) == (rule, confidence)
+
+
+def test_a_kill_that_the_run_sent_is_not_the_kernel_s() -> None:
+    memory = HostMemory(8 << 30, "limit", 2 << 30, oom_kills=1, largest_pid=7)
+    own = replace(killed(memory), signals=(SignalSent(7, 0, "SIGKILL", ()),))
+    assert diagnosis.diagnose_run(own, registry.rules())[0].rule == "killed-by-signal"
+    other = replace(killed(memory), signals=(SignalSent(7, 9, "SIGKILL", ()),))
+    found = diagnosis.diagnose_run(other, registry.rules())[0]
+    assert (found.rule, found.confidence) == ("host-out-of-memory", "likely")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small tmpfs needs root")

@@ -21,14 +21,14 @@ from collections.abc import Iterator
 from torchmedic import wording, workers
 from torchmedic.model import Fix, Problem, Rule, fires, quiet
 from torchmedic.observed import ExitCall, Process, Run
-from torchmedic.rules.loading.worker_killed import CRASHES, PROGRAM
+from torchmedic.signals import CRASHES
 
 
 def in_run(run: Run) -> Iterator[Problem]:
     for worker in workers.ended(run):
         name = workers.ended_by(worker)
         call = worker.exits[-1] if worker.exits else None
-        if not workers.about(run):
+        if not workers.about(run, worker):
             continue  # stopped with the run, not the cause of its end
         if worker.fatal is not None or name in CRASHES:
             yield _crashed(run, worker, name)
@@ -47,7 +47,7 @@ def _crashed(run: Run, worker: Process, name: str | None) -> Problem:
          *workers.evidence(run, worker)),
         Fix("look at the native call at that line with that sample",
             detail="num_workers=0 runs the same code in the main process"),
-        about=workers.about(run),
+        about=workers.about(run, worker),
     )
 
 
@@ -59,19 +59,19 @@ def _left(run: Run, worker: Process, call: ExitCall) -> Problem:
         (*wording.stack_evidence(call.frames, "worker's own stack", 4),
          *workers.evidence(run, worker)),
         Fix("raise an exception there: it reaches the parent with its traceback"),
-        about=workers.about(run),
+        about=workers.about(run, worker),
     )
 
 
 RULE = Rule(
     name="worker-crashed", doc=__doc__, category="code", in_run=in_run,
     examples=(
-        fires(PROGRAM.format("ctypes.string_at(0)"), "crashed with SIGSEGV", "batch 2",
+        fires(workers.EXAMPLE.format("ctypes.string_at(0)"), "crashed with SIGSEGV", "batch 2",
               "in string_at", "exit code -11", line="ctypes.string_at(0)"),
-        fires(PROGRAM.format("os._exit(0)"), "ended itself with `os._exit(0)`", "batch 2",
+        fires(workers.EXAMPLE.format("os._exit(0)"), "ended itself with `os._exit(0)`", "batch 2",
               line="os._exit(0)"),
-        fires(PROGRAM.format("sys.exit(5)"), "ended itself with `sys.exit(5)`", "exit code 5",
-              line="sys.exit(5)"),
-        quiet(PROGRAM.format("pass")),
+        fires(workers.EXAMPLE.format("sys.exit(5)"), "ended itself with `sys.exit(5)`",
+              "exit code 5", line="sys.exit(5)"),
+        quiet(workers.EXAMPLE.format("pass")),
     ),
 )

@@ -15,6 +15,8 @@ Never.
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -22,6 +24,7 @@ from torchmedic import wording, workers
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.observed import Frame, Process, Run, Stall
 
+LOCKS = ("lock", "rlock", "filelock", "mutex", "semaphore", "condition")
 IDLE = 0.2  # cores; a worker that computes is slow, not deadlocked
 
 
@@ -71,11 +74,32 @@ def _problem(run: Run, stall: Stall, worker: Process, frames: tuple[Frame, ...])
 
 
 def _at_lock(run: Run, frames: tuple[Frame, ...]) -> bool:
-    """The worker's innermost line takes a lock."""
+    """The worker's innermost line takes a lock: Python's own code for them, or by its name."""
     inner = frames[-1]
+    if inner.file.replace("\\", "/").endswith(("/threading.py", "multiprocessing/synchronize.py")):
+        return True
     script = run.script(inner.file)
-    text = script.line(inner.line) if script else ""
-    return inner.function in ("acquire", "__enter__", "wait") or "lock" in text.lower()
+    return script is not None and any(_is_lock(taken) for node in ast.walk(script.tree)
+                                      for taken in _taken(node, inner.line))
+
+
+def _taken(node: ast.AST, line: int) -> Iterator[ast.expr]:
+    """What a `with`, or a call of `acquire`, takes on that line."""
+    if isinstance(node, (ast.With, ast.AsyncWith)):
+        yield from (item.context_expr for item in node.items
+                    if item.context_expr.lineno <= line <= (item.context_expr.end_lineno or line))
+    elif (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+          and node.func.attr == "acquire" and node.lineno <= line <= (node.end_lineno or line)):
+        yield node.func.value
+
+
+def _is_lock(node: ast.expr) -> bool:
+    """Its last name ends in a word for a lock: `self._lock`, `FileLock(path)`, not `clock`."""
+    while isinstance(node, (ast.Call, ast.Subscript)):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    name = getattr(node, "attr", getattr(node, "id", ""))
+    words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)
+    return bool(words) and words[-1].lower().removesuffix("s") in LOCKS
 
 
 def _fix(method: str, frames: tuple[Frame, ...]) -> Fix:

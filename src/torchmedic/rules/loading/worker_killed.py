@@ -20,8 +20,7 @@ from collections.abc import Iterator
 from torchmedic import wording, workers
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.observed import Process, Run
-
-CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL")
+from torchmedic.signals import CRASHES
 
 
 def in_run(run: Run) -> Iterator[Problem]:
@@ -29,7 +28,7 @@ def in_run(run: Run) -> Iterator[Problem]:
         name = workers.ended_by(worker)
         if name is None or name in CRASHES or worker.fatal:
             continue
-        if not workers.about(run):
+        if not workers.about(run, worker):
             continue  # stopped with the run, not the cause of its end
         yield Problem(
             f"{workers.name(worker)} was killed by {name} {workers.doing(worker)}",
@@ -38,7 +37,7 @@ def in_run(run: Run) -> Iterator[Problem]:
              *wording.stack_evidence(worker.stack, "worker's last sampled stack", 4)),
             Fix("find who sent it (kernel log, scheduler); if memory is tight use fewer workers "
                 "or a smaller prefetch_factor", command="dmesg -T | grep -i -E 'kill|oom'"),
-            about=workers.about(run),
+            about=workers.about(run, worker),
         )
         return
 
@@ -56,28 +55,12 @@ def _sender(run: Run, worker: Process, name: str) -> Iterator[Evidence]:
                        f"{wording.size(memory.limit)}", "supervisor")
 
 
-PROGRAM = """
-import ctypes, os, signal, sys, torch
-torch.set_num_threads(1)
-class Samples(torch.utils.data.Dataset):
-    def __len__(self):
-        return 12
-    def __getitem__(self, index):
-        if index == 5:
-            {}
-        return torch.zeros(3)
-if __name__ == "__main__":
-    loader = torch.utils.data.DataLoader(Samples(), batch_size=4, num_workers=1)
-    for batch in loader:
-        pass
-"""
-
 RULE = Rule(
     name="worker-killed", doc=__doc__, category="environment", level="symptom", in_run=in_run,
     examples=(
-        fires(PROGRAM.format("os.kill(os.getpid(), signal.SIGKILL)"), "killed by SIGKILL",
+        fires(workers.EXAMPLE.format("os.kill(os.getpid(), signal.SIGKILL)"), "killed by SIGKILL",
               "batch 2 (samples 4 to 7)", "the worker itself sent SIGKILL at train.py:9",
               "exit code -9"),
-        quiet(PROGRAM.format("pass")),
+        quiet(workers.EXAMPLE.format("pass")),
     ),
 )

@@ -20,7 +20,7 @@ import re
 from collections.abc import Iterator
 
 from torchmedic import wording, workers
-from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
+from torchmedic.model import Confidence, Evidence, Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure, Process, Run
 from torchmedic.remedies import raised
 
@@ -55,16 +55,16 @@ def in_run(run: Run) -> Iterator[Problem]:
     proof = _proof(run, victim)
     if proof is None:
         return
-    certain, text = proof
+    confidence, text, source = proof
     worker = victim.role == "worker"
     who = workers.name(victim) if worker else "the process"
     doing = workers.doing(victim) if worker else wording.batch(victim.place)
     yield Problem(
         f"host memory ran out: the kernel killed {who} {doing}", _place(run, victim),
-        (Evidence(text, "kernel" if certain else "supervisor"), *_numbers(run, victim),
+        (Evidence(text, source), *_numbers(run, victim),
          *wording.progress(run)),
-        _fix(run), about=("ending", *(workers.about(run) if worker else ())),
-        confidence="certain" if certain else "likely",
+        _fix(run), about=("ending", *(workers.about(run, victim) if worker else ())),
+        confidence=confidence,
     )
 
 
@@ -73,24 +73,31 @@ def _victim(run: Run) -> Process | None:
     if run.main is not None and run.main_signal == "SIGKILL":
         return run.main
     for worker in workers.ended(run):
-        if workers.ended_by(worker) == "SIGKILL" and workers.about(run):
+        if workers.ended_by(worker) == "SIGKILL" and workers.about(run, worker):
             return worker
     return None
 
 
-def _proof(run: Run, victim: Process) -> tuple[bool, str] | None:
-    """(certain, evidence) that memory was the reason; None when nothing says so."""
+def _proof(run: Run, victim: Process) -> tuple[Confidence, str, str] | None:
+    """Confidence, evidence and its source that memory was the reason; None when nothing says so."""
     memory = run.memory
-    if any(sent.target == victim.pid and sent.signal == "SIGKILL" for sent in run.signals):
-        return None
     if victim.pid in memory.killed:
-        return True, f"the kernel log says that process {victim.pid} was killed for memory"
+        return ("certain", f"the kernel log says that process {victim.pid} was killed for memory",
+                "kernel")
+    if any(sent.reaches(victim.pid) and sent.signal == "SIGKILL" for sent in run.signals):
+        return None
     if memory.oom_kills:
-        return True, (f"the control group counts {wording.plural(memory.oom_kills, 'kill')} for "
-                      "memory during this run (oom_kill)")
+        text = (f"the control group counts {wording.plural(memory.oom_kills, 'kill')} for memory "
+                "during this run (oom_kill)")
+        # The counter does not say who was killed. The kernel takes the largest.
+        sent = any(sent.signal == "SIGKILL" for sent in run.signals)
+        if memory.largest_pid != victim.pid or sent:
+            return "likely", text, "kernel"
+        return "certain", (f"{text}; process {victim.pid} held the most memory of the run, and no "
+                           "Python process of the run sent it SIGKILL"), "kernel"
     if memory.limit and memory.peak >= NEAR * memory.limit:
-        return False, (f"memory reached {memory.peak / memory.limit:.0%} of the "
-                       f"{memory.limit_source} before SIGKILL")
+        return "likely", (f"memory reached {memory.peak / memory.limit:.0%} of the "
+                          f"{memory.limit_source} before SIGKILL"), "supervisor"
     return None
 
 

@@ -19,7 +19,7 @@ import re
 from collections.abc import Iterator
 
 from torchmedic import wording, workers
-from torchmedic.model import Fix, Problem, Rule, fires
+from torchmedic.model import Fix, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure, Process, Run
 from torchmedic.remedies import raised
 
@@ -43,13 +43,14 @@ def in_failure(failure: Failure) -> Iterator[Problem]:
 def in_run(run: Run) -> Iterator[Problem]:
     """A bus error of a worker while it wrote a tensor to shared memory."""
     for worker in workers.ended(run):
-        if workers.ended_by(worker) == "SIGBUS" and workers.about(run) and _handing_over(worker):
+        about = workers.about(run, worker)
+        if about and workers.ended_by(worker) == "SIGBUS" and _handing_over(worker):
             yield Problem(
                 f"shared memory (`/dev/shm`) is full: {workers.name(worker)} died of SIGBUS while "
                 "it handed over a batch", workers.place(run, worker),
                 (*wording.stack_evidence(worker.fatal_frames, "worker's own stack"),
                  *workers.evidence(run, worker)),
-                FIX, about=workers.about(run))
+                FIX, about=about)
             return
 
 
@@ -70,5 +71,12 @@ RuntimeError: DataLoader worker (pid 4711) is killed by signal: Bus error. It is
 RULE = Rule(
     name="shared-memory-exhausted", doc=__doc__, category="environment", in_failure=in_failure,
     in_run=in_run,
-    examples=(fires(_LOG, "shared memory", "--shm-size", kind="log"),),
+    examples=(
+        fires(_LOG, "shared memory", "--shm-size", kind="log"),
+        quiet(_LOG.partition("Bus error")[0] + "Segmentation fault. \n", kind="log",
+              title="another signal"),
+        quiet(_LOG.partition("DataLoader worker")[0] + "unable to open shared memory object "
+              "</torch_1_2_3> in read-write mode: Too many open files (24)\n", kind="log",
+              title="descriptors are used up"),
+    ),
 )
