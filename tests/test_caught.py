@@ -17,6 +17,13 @@ def test_a_loop_that_was_over_before_was_not_cut_by_it():
     assert caught.cut_by(process, failure) is cut
 
 
+def test_of_two_loaders_the_one_it_came_from_was_cut():
+    item = Iteration(LOADER, 1, 2, False, time=1.0, ended=5.0)
+    failure = Failure("a", "RuntimeError", "", "seen", batch=2, epoch=1, loader=2, time=4.0)
+    process = Process(pid=7, parent=1, argv=("train.py",), role="main", iterations=(item,))
+    assert caught.cut_by(process, failure) is None
+
+
 BODY = """\
 def train():
     try:

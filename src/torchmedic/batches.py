@@ -27,6 +27,8 @@ def loader_of(run: Run, failure: Failure) -> Loader | None:
 
 
 def _holds(item: Iteration, failure: Failure) -> bool:
+    if failure.loader is not None:
+        return item.loader.key == failure.loader
     return item.loader.batches is None or (failure.batch or 0) <= item.loader.batches
 
 

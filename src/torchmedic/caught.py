@@ -40,6 +40,8 @@ def _is_plan(process: Process, failure: Failure, handler: Handler) -> bool:
 def cut_by(process: Process, failure: Failure) -> Iteration | None:
     """The pass over a loader that ended early because of the exception."""
     for item in process.iterations:
+        if failure.loader not in (None, item.loader.key):
+            continue
         same = (item.epoch == failure.epoch and failure.batch is not None
                 and item.batches in (failure.batch, failure.batch - 1))
         going_on = item.time <= failure.time <= (item.ended or failure.time)
@@ -106,7 +108,7 @@ def left_by_exception(run: Run, item: Iteration) -> tuple[Frame, Handler] | None
             within = frame is frames[0] and handler.try_line > loop.line
             if within and not is_broad(handler):
                 continue  # the loop would have gone on
-            if within and not handler.reraises or not is_broad(handler):
+            if (within and not handler.reraises) or not is_broad(handler):
                 return None
             if not handler.reraises:
                 return replace(frame, line=handler.line), handler
