@@ -24,6 +24,7 @@ from torchmedic.keptstate import SECOND, culprit
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure, Run
 from torchmedic.remedies import raised
+from torchmedic.wording import plural
 
 
 def in_failure(failure: Failure) -> Iterator[Problem]:
@@ -51,13 +52,11 @@ def problems(failure: Failure) -> Iterator[Problem]:
 
 def _message(failure: Failure) -> str:
     where = f" in batch {failure.batch}" if failure.batch else ""
-    if failure.step:
-        return f"backward{where} reaches a part of the graph that an earlier step freed"
     return f"backward{where} reaches a part of the graph that an earlier backward freed"
 
 
 def _steps(count: int) -> tuple[Evidence, ...]:
-    text = f"{count} optimizer step{'s' * (count > 1)} went through before"
+    text = f"{plural(count, 'optimizer step')} went through before"
     return (Evidence(text, "steps"),) if count else ()
 
 
@@ -88,12 +87,15 @@ been freed. Specify retain_graph=True when calling backward the first time.
 RULE = Rule(
     name="backward-twice", doc=__doc__, category="code", in_failure=in_failure, in_run=in_run,
     examples=(
-        fires(_PROGRAM % ("pass", ""), "reaches a part of the graph that an earlier step freed",
+        fires(_PROGRAM % ("pass", ""), "reaches a part of the graph that an earlier backward freed",
               "1 optimizer step went through before", line="loss.backward()",
               title="computed before the loop"),
         fires("import torch\nx = torch.ones(2, requires_grad=True)\nloss = x.exp().sum()\n"
               "loss.backward()\nloss.backward()\n",
               "reaches a part of the graph that an earlier backward freed", title="same loss"),
+        fires(_PROGRAM % ("weights = scale.exp()", "") + "    if _: loss.backward()\n",
+              "reaches a part of the graph that an earlier backward freed",
+              line="if _: loss.backward()", title="twice within the second step"),
         fires(_LOG, "that an earlier backward freed", kind="log", title="old wording"),
         quiet(_PROGRAM % ("weights = scale.exp()", ""), title="computed in each step"),
         quiet("import torch\nx = torch.ones(2, requires_grad=True)\nloss = x.exp().sum()\n"
