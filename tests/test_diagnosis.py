@@ -292,6 +292,12 @@ def test_secrets_in_a_program_s_texts_are_masked() -> None:
     assert "abcdefghijk" not in found.evidence[0].text
 
 
+def test_secrets_in_notes_are_masked() -> None:
+    notes = ("a probe was switched off (loader: OSError('https://me:hunter2@host/x'))",)
+    assert conclude("run", (), notes=notes).notes == (
+        "a probe was switched off (loader: OSError('https://***@host/x'))",)
+
+
 def test_secrets_in_a_fix_are_masked() -> None:
     fix = Fix("get `https://me:hunter2@host/a.png` again", "or api_key=hunter2 is old")
     found = diagnose_run(run_of(), [rule("told", Problem("it is broken", fix=fix))])

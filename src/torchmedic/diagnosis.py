@@ -55,7 +55,11 @@ def diagnose_source(
 
 def conclude(command: str, findings: tuple[Finding, ...], ending: Ending | None = None,
              **more: Any) -> Diagnosis:
-    """The diagnosis a report shows. `more` are further fields of `Diagnosis`."""
+    """The diagnosis a report shows. `more` are further fields of `Diagnosis`; notes are masked."""
+    if more.get("notes"):
+        from torchmedic import redact  # as `ranking.py`: not for a clean run
+
+        more["notes"] = tuple(map(redact.text, more["notes"]))
     verdict = verdict_of(findings, ending)
     if verdict.category == "unknown":
         more.setdefault("next_checks", next_checks(ending))
