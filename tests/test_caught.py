@@ -78,3 +78,31 @@ def test_an_exception_that_ended_its_thread_was_caught_by_nobody():
 ])
 def test_what_left_a_loop_passed_the_handlers_inside_it(kind, outer, said):
     assert left_at(IN_LOOP.format(kind=kind, outer=outer), 5) == said
+
+
+@pytest.mark.parametrize(("body", "reraises", "chooses"), [
+    ("raise", True, False), ("log(e); raise Wrong from e", True, False), ("pass", False, False),
+    ("if small: raise", False, True), ("if small: raise\n    else: raise Wrong", True, False),
+    ("if small: return\n    raise", False, True),
+])
+def test_only_a_raise_on_every_way_lets_no_exception_through(body, reraises, chooses):
+    text = f"def f():\n  try:\n    go()\n  except ValueError as e:\n    {body}\n"
+    handler, = Script.parse(text).handlers_around(3)
+    assert (handler.reraises, handler.chooses) == (reraises, chooses)
+
+
+def test_a_loop_left_by_the_raise_of_a_handler_was_not_left_for_good():
+    text = "try:\n    go()\nexcept ValueError as e:\n    if a:\n        raise\n    stop()\n"
+    run = Run(("python",), Ending(0, None), script=lambda file: Script.parse(text, file))
+    assert caught.left_in_handler(run, Frame("train.py", 5, "f")) is None
+    assert caught.left_in_handler(run, Frame("train.py", 6, "f")).text == "except ValueError as e"
+
+
+@pytest.mark.parametrize(("count", "batches", "lost"), [
+    (1, 4, None), (2, 5, None), (2, 4, "batch"), (1, 1, None)])
+def test_without_any_step_a_batch_is_lost_only_when_most_are(count, batches, lost):
+    item = Iteration(LOADER, 1, batches, True, time=1.0, ended=9.0)
+    failure = Failure("a", "RuntimeError", "", "seen", batch=1, epoch=1, time=2.0, swallowed=True,
+                      count=count, phase="forward", steps_after=0)
+    process = Process(7, 1, ("x.py",), "main", failures=(failure,), iterations=(item,))
+    assert caught.lost_by(Run((), Ending(0, None), (process,)), process, failure) == lost

@@ -90,7 +90,7 @@ def test_order_of_what_is_told():
 
 
 def test_earlier_failures_first_and_the_one_that_ended_it_before_them():
-    run = run_of(failure("a", "KeyError", how="seen", time=5.0, swallowed=True, batch=3,
+    run = run_of(failure("a", "KeyError", how="seen", time=5.0, swallowed=True, batch=3, count=2,
                          phase="forward", steps_after=0),
                  failure("b", "OSError", how="thread", time=2.0),
                  failure("c", "ValueError", time=9.0))

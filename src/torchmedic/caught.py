@@ -16,25 +16,54 @@ ERRORS = frozenset(name for name, kind in vars(builtins).items()
                    and not issubclass(kind, (Warning, StopIteration, StopAsyncIteration)))
 
 
+# Functions of test libraries that want an exception.
+EXPECTING = ("assertRaises", "assertRaisesRegex", "raises")
+
+
 def lost_by(run: Run, process: Process, failure: Failure) -> Literal["pass", "batch"] | None:
     """What a program lost by catching an exception; None when it got over it, or meant to.
 
     `pass`: the loop over a loader ended early. `batch`: that batch made no optimizer step.
     """
     catcher = handler_of(run, failure)
-    if catcher and _is_plan(process, failure, catcher[1]):
+    if _was_asked_for(failure) or _is_plan(process, failure, catcher[1] if catcher else None):
         return None
     if cut_by(process, failure) is not None:
         return "pass"
     trains = failure.phase in ("forward", "backward", "step", "data")
-    return "batch" if failure.batch is not None and failure.steps_after == 0 and trains else None
+    if failure.batch is None or failure.steps_after != 0 or not trains:
+        return None
+    return "batch" if process.step or _again_and_again(process, failure) else None
 
 
-def _is_plan(process: Process, failure: Failure, handler: Handler) -> bool:
-    """An `except` for a type of the program's own, or a narrow one after which it went on."""
-    if not catches_errors(handler):
+def _was_asked_for(failure: Failure) -> bool:
+    """A test called what had to raise: `self.assertRaises(ValueError, net, x)`."""
+    return any(frame.function in EXPECTING and not frame.user for frame in failure.frames)
+
+
+def _is_plan(process: Process, failure: Failure, handler: Handler | None) -> bool:
+    """An `except` for a type of the program's own, or a narrow one after which it went on.
+
+    A search for the largest batch ends with what is too large: the `except` names just this type,
+    outside the loop over the batches, and there were steps before. Or a library searches.
+    """
+    if handler is None:
+        return failure.short_type == "OutOfMemoryError" and process.step > (failure.step or 0)
+    if handler.expects or not catches_errors(handler):
         return True
-    return not is_broad(handler) and process.step > (failure.step or 0)
+    if is_broad(handler) and not handler.chooses:
+        return False
+    exact = failure.short_type == "OutOfMemoryError" and _names(handler) == {"OutOfMemoryError"}
+    searched = exact and process.step > 0 and cut_by(process, failure) is not None
+    return searched or process.step > (failure.step or 0)
+
+
+def _again_and_again(process: Process, failure: Failure) -> bool:
+    """Without any optimizer step nothing tells a lost batch but that most are lost."""
+    passes = [item for item in process.iterations if item.time <= failure.time
+              and failure.loader in (None, item.loader.key)]
+    batches = passes[-1].batches if passes else 0
+    return failure.count > 1 and failure.count * 2 >= batches
 
 
 def cut_by(process: Process, failure: Failure) -> Iteration | None:
@@ -85,9 +114,10 @@ def left_in_handler(run: Run, frame: Frame) -> Handler | None:
     """The `except` for errors whose body holds the line where a loop was left."""
     script = run.script(frame.file)
     handler = script.handler_at(frame.line) if script else None
-    if handler is None or handler.reraises or not catches_errors(handler):
+    if script is None or handler is None or handler.reraises or not catches_errors(handler):
         return None
-    return handler
+    statement = script.statement_at(frame.line)
+    return None if statement is not None and statement.kind == "raise" else handler
 
 
 def left_by_exception(run: Run, item: Iteration) -> tuple[Frame, Handler] | None:
@@ -108,7 +138,7 @@ def left_by_exception(run: Run, item: Iteration) -> tuple[Frame, Handler] | None
             within = frame is frames[0] and handler.try_line > loop.line
             if within and not is_broad(handler):
                 continue  # the loop would have gone on
-            if (within and not handler.reraises) or not is_broad(handler):
+            if (within and not handler.reraises) or not is_broad(handler) or handler.chooses:
                 return None
             if not handler.reraises:
                 return replace(frame, line=handler.line), handler

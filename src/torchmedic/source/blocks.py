@@ -15,6 +15,10 @@ JUMPS: dict[type[ast.stmt], HandlerKind] = {
 }
 
 
+# `with` blocks that end with the exception in their body: the first allows it, the others want it.
+TAKERS = ("suppress", "assertRaises", "assertRaisesRegex", "raises")
+
+
 @dataclass(frozen=True, slots=True)
 class Function:
     """A function or method; `name` is qualified as in `Net.forward`."""
@@ -31,6 +35,8 @@ class Handler:
 
     types: what it catches, as written; empty for a bare `except:`.
     kind: `pass` when the body does nothing, a jump when the body ends with one, else `other`.
+    reraises: every way through its body raises. chooses: only some do, such as `if …: raise`.
+    expects: the exception has to come, as in `with pytest.raises(…)`.
     """
 
     line: int
@@ -41,12 +47,14 @@ class Handler:
     name: str | None
     try_line: int
     node: ast.AST = field(repr=False, compare=False)
+    chooses: bool = False
+    expects: bool = False
 
     @property
     def text(self) -> str:
         """Its first line without the colon, such as `except (ValueError, OSError)`."""
         if isinstance(self.node, (ast.With, ast.AsyncWith)):
-            return f"with suppress({', '.join(self.types)})"
+            return f"with {'raises' if self.expects else 'suppress'}({', '.join(self.types)})"
         listed = ", ".join(self.types)
         listed = f"({listed})" if len(self.types) > 1 else listed
         return f"except {listed}".rstrip() + (f" as {self.name}" if self.name else "")
@@ -94,8 +102,9 @@ def handlers_on(step: Step) -> Iterator[Handler]:
             yield _handler(handler, node.lineno)
     elif step.part == "body" and isinstance(node, (ast.With, ast.AsyncWith)):
         for item in node.items:
-            if _is_suppress(item.context_expr):
-                yield _suppress(node, item.context_expr)
+            called = item.context_expr
+            if isinstance(called, ast.Call) and (name := _called(called)) in TAKERS:
+                yield _taker(node, called, expects=name != "suppress")
 
 
 def _is_try(node: ast.AST) -> TypeGuard[ast.Try]:
@@ -111,11 +120,26 @@ def own_handler(step: Step) -> Handler | None:
 
 def _handler(node: ast.ExceptHandler, try_line: int | None) -> Handler:
     first, last = extent(node)
+    surely = _raises(node.body)
     return Handler(
         line=first, end_line=last, types=_types(node.type), kind=_kind(node.body),
-        reraises=any(isinstance(found, ast.Raise) for found in inside(node)),
-        name=node.name, try_line=try_line or first, node=node,
+        reraises=surely, name=node.name, try_line=try_line or first, node=node,
+        chooses=not surely and any(isinstance(found, ast.Raise) for found in inside(node)),
     )
+
+
+def _raises(body: Sequence[ast.stmt]) -> bool:
+    """Every way through these statements ends in a `raise`."""
+    for statement in body:
+        if isinstance(statement, ast.Raise):
+            return True
+        if isinstance(statement, ast.If) and _raises(statement.body) and _raises(statement.orelse):
+            return True
+        if isinstance(statement, (ast.With, ast.AsyncWith)) and _raises(statement.body):
+            return True
+        if any(isinstance(found, tuple(JUMPS)) for found in (statement, *inside(statement))):
+            return False
+    return False
 
 
 def _types(node: ast.expr | None) -> tuple[str, ...]:
@@ -136,18 +160,22 @@ def _is_constant(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
-def _is_suppress(node: ast.expr) -> bool:
-    if not isinstance(node, ast.Call):
-        return False
-    return ast.unparse(node.func).rpartition(".")[2] == "suppress"
+def _called(call: ast.Call) -> str:
+    return ast.unparse(call.func).rpartition(".")[2]
 
 
-def _suppress(node: ast.With | ast.AsyncWith, call: ast.expr) -> Handler:
+def _taker(node: ast.With | ast.AsyncWith, call: ast.Call, *, expects: bool) -> Handler:
     first, last = extent(node)
-    arguments = call.args if isinstance(call, ast.Call) else []
+    given = call.args
+    if expects:  # one type or a tuple of them; then a pattern
+        first_type = next((k.value for k in call.keywords
+                           if k.arg == "expected_exception"), None)
+        types = _types(given[0] if given else first_type)
+    else:
+        types = tuple(ast.unparse(a) for a in given)
     return Handler(
-        line=first, end_line=last, types=tuple(ast.unparse(a) for a in arguments), kind="pass",
-        reraises=False, name=None, try_line=first, node=node,
+        line=first, end_line=last, types=types, kind="pass",
+        reraises=False, name=None, try_line=first, node=node, expects=expects,
     )
 
 

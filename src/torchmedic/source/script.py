@@ -70,7 +70,8 @@ class Script:
     def handlers_around(self, line: int) -> tuple[Handler, ...]:
         """Handlers whose `try` body covers the line in the same function, innermost first.
 
-        The handlers of one `try` keep their order. `with suppress(…)` counts as a handler.
+        The handlers of one `try` keep their order. `with suppress(…)` counts as a handler, and
+        `with pytest.raises(…)`.
         """
         found: list[Handler] = []
         for step in reversed(self._path(line)):

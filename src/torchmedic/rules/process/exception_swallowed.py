@@ -192,6 +192,69 @@ for x in torch.utils.data.DataLoader(torch.randn(12, 4), batch_size=4):
     loss.backward()
     optimizer.step()
 """
+_SEARCH = """
+import torch
+from torch import nn
+torch.set_num_threads(1)
+class Net(nn.Linear):
+    def forward(self, x):
+        if len(x) > 4:
+            raise {kind}("CUDA out of memory. Tried to allocate 388.00 MiB. GPU 0 has a total "
+                         "capacity of 23.64 GiB of which 100.00 MiB is free.")
+        return super().forward(x)
+net = Net(4, 2)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+def fit(size):
+    for x in torch.utils.data.DataLoader(torch.randn(24, 4), batch_size=size):
+        loss = net(x).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+_HALVED = _SEARCH.format(kind="RuntimeError") + """
+size = 12
+while True:
+    try:
+        fit(size)
+        break
+    except RuntimeError as error:
+        if "out of memory" not in str(error):
+            raise
+        size //= 2
+"""
+_RAISED = _SEARCH.format(kind="torch.OutOfMemoryError") + """
+for size in (2, 4, 8, 12):
+    try:
+        fit(size)
+    except torch.OutOfMemoryError:
+        print(size, "is too large")
+"""
+_SKIPPED = """
+import torch
+from torch import nn
+torch.set_num_threads(1)
+net = nn.Linear(4, 2)
+data = [torch.randn(4, width) for width in (4, 5, {width}, {width})]
+for x in torch.utils.data.DataLoader(data, batch_size=None):
+    try:
+        net(x)
+    except RuntimeError:
+        print("skipped")
+"""
+_TEST = """
+import unittest, torch
+from torch import nn
+torch.set_num_threads(1)
+class Widths(unittest.TestCase):
+    def test_wrong(self):
+        net = nn.Linear(4, 2)
+        for x in torch.utils.data.DataLoader(torch.randn(12, 4), batch_size=4):
+            net(x)
+            with self.assertRaises(RuntimeError):
+                net(torch.randn(2, 99))
+            self.assertRaises(RuntimeError, net, torch.randn(2, 99))
+unittest.main()
+"""
 
 RULE = Rule(
     name="exception-swallowed", doc=__doc__, category="code", level="symptom", in_run=in_run,
@@ -213,6 +276,10 @@ RULE = Rule(
         quiet(_KEPT, title="a kept iterator is dropped when the next pass begins"),
         quiet(_CLOSED, title="a generator that is closed"),
         quiet(_RETRY, title="the same batch again, with success"),
+        quiet(_HALVED, title="a smaller batch after each that is too large"),
+        quiet(_RAISED, title="larger batches until one is too large"),
+        quiet(_SKIPPED.format(width=4), title="one of several inputs, without training"),
+        quiet(_TEST, title="a test wants the exception"),
         quiet(_PROGRAM.format(width=4, body=_LOSS, kind="ValueError", then="break")),
         quiet(_PROGRAM.format(width=4, body=_LOSS + "; stop(x)", kind="Enough", then="break")
               .replace("def train", "class Enough(Exception): pass\n"
