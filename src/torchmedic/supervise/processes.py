@@ -34,7 +34,7 @@ def signals_of(spool: Spool) -> tuple[SignalSent, ...]:
 
 
 def last_seen(spool: Spool) -> float:
-    times = [float(event["time"]) for event in spool.events]
+    times = [float(event.get("time") or 0) for event in spool.events]
     return max([*times, spool.slot(layout.STACK_TIME_NS) / 1e9])
 
 
