@@ -24,6 +24,8 @@ def diagnose(outcome: Outcome, folder: Path, code: int) -> Diagnosis:
     notes = [*outcome.facts["notes"], *(f"a rule is missing ({b})" for b in catalogue.broken)]
     findings = diagnosis.diagnose_run(run, tuple(e.rule for e in catalogue.entries), notes)
     notes.extend(blind_spots(run))
+    if not findings and (run.ending.code or run.ending.signal):
+        notes.extend(last_words(run))
     return diagnosis.conclude(
         "run", findings, run.ending, process=process_facts(run, code),
         notes=tuple(notes), retry=retry(run, findings), run_folder=str(folder),
@@ -52,6 +54,12 @@ def blind_spots(run: Run) -> list[str]:
         notes.append("no Python process of this run could be observed: it was started with -S, "
                      "with an environment of its own, or it is not Python")
     return notes
+
+
+def last_words(run: Run) -> list[str]:
+    """The last line the program wrote, where nothing else says why it ended."""
+    said = [line.strip() for line in run.output.lines if line.strip()]
+    return [f"its last line on standard error was: {said[-1][:300]}"] if said else []
 
 
 def retry(run: Run, findings: tuple[Finding, ...]) -> str | None:
