@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from torchmedic.failures import Witness, of_run
+from torchmedic.model import Problem
 from torchmedic.observed import Failure, Iteration, Loader, Run
-from torchmedic.shapes import counted
+from torchmedic.wording import plural
+
+Look = Callable[[Failure, Loader | None], Iterator[Problem]]
+InFailure = Callable[[Failure], Iterator[Problem]]
+InRun = Callable[[Run], Iterator[Problem]]
 
 
 def recorded(run: Run) -> Iterator[Witness]:
@@ -15,6 +21,21 @@ def recorded(run: Run) -> Iterator[Witness]:
     Those that only the error stream tells are left to `in_failure`.
     """
     return (seen for seen in of_run(run) if seen.failure.how != "logged")
+
+
+def matchers(problems: Look) -> tuple[InFailure, InRun]:
+    """`in_failure` for logs and `in_run` for runs of a rule that looks at a failure and at the
+    loader whose batch it was in."""
+    def in_failure(failure: Failure) -> Iterator[Problem]:
+        if failure.how == "logged":
+            yield from problems(failure, None)
+
+    def in_run(run: Run) -> Iterator[Problem]:
+        for seen in recorded(run):
+            for problem in problems(seen.failure, loader_of(run, seen.failure)):
+                yield replace(problem, about=seen.about)
+
+    return in_failure, in_run
 
 
 def loader_of(run: Run, failure: Failure) -> Loader | None:
@@ -49,5 +70,5 @@ def last_batch(loader: Loader | None, failure: Failure) -> str:
     rest = rest_of(loader)
     if loader is None or rest is None or not is_last(loader, failure):
         return ""
-    return (f"batch {failure.batch} is the last one: {counted(loader.samples or 0, 'sample')} "
+    return (f"batch {failure.batch} is the last one: {plural(loader.samples or 0, 'sample')} "
             f"in batches of {loader.batch_size} leave {rest}")

@@ -64,8 +64,3 @@ def _first(pattern: str, text: str) -> int | None:
 
 def _bytes(number: str, unit: str) -> int:
     return round(float(number) * UNITS[unit])
-
-
-def shown(amount: int) -> str:
-    """`1.55 GiB`, `388 MiB`."""
-    return f"{amount / 2**30:.2f} GiB" if amount >= 2**30 else f"{amount / 2**20:.0f} MiB"

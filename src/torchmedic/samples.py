@@ -6,7 +6,7 @@ import re
 
 from torchmedic.model import Evidence, Place
 from torchmedic.observed import Failure, Frame
-from torchmedic.shapes import counted
+from torchmedic.wording import plural
 
 SUFFIX = (
     r"\.(?:png|jpe?g|jpe|bmp|gif|webp|tiff?|jp2|heic|ppm|pgm|exr|hdr|dng|nef|dcm|nii(?:\.gz)?|mha"
@@ -83,5 +83,5 @@ def batch_facts(failure: Failure) -> tuple[Evidence, ...]:
         return ()
     shown = ", ".join(map(str, failure.indices[:8])) + (", …" if len(failure.indices) > 8 else "")
     which = f"batch {failure.batch}" if failure.batch else "the batch"
-    samples = counted(len(failure.indices), "sample").partition(" ")[2]
+    samples = plural(len(failure.indices), "sample").partition(" ")[2]
     return (Evidence(f"{which} holds {samples} {shown}", "loader"),)

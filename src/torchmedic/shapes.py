@@ -21,11 +21,6 @@ def written(shape: Iterable[int]) -> str:
     return str(tuple(shape))
 
 
-def counted(number: int, noun: str) -> str:
-    """`1 step`, `2 steps`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 def product_of(channels: int, sides: Sequence[int]) -> str:
     """`256 channels × 4 × 4`, without the sides of length 1."""
     return " × ".join([f"{channels} channels", *(str(side) for side in sides if side != 1)])

@@ -17,10 +17,12 @@ PHASES = {
 
 
 def size(count: float) -> str:
-    """Bytes as a person reads them: `7.62 GiB`."""
+    """Bytes as a person reads them: `388 MiB`, `7.62 GiB`, `23.64 GiB`, as torch writes them."""
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if abs(count) < 1024 or unit == "TiB":
-            return f"{count:.0f} {unit}" if unit == "B" or count >= 1000 else f"{count:.3g} {unit}"
+            digits = 2 if unit in ("GiB", "TiB") or count < 10 else 1 if count < 100 else 0
+            text = f"{count:.{digits}f}"
+            return f"{text.rstrip('0').rstrip('.') if digits else text} {unit}"
         count /= 1024
     raise AssertionError
 
@@ -57,9 +59,10 @@ def phase(place: Place) -> str:
 
 def moment(place: Place) -> str:
     """`in batch 2, in the forward pass (`encoder`)`."""
-    if place.batch is None and place.phase in (None, "setup", "other"):
-        return "before the first batch"
-    return ", ".join(part for part in (batch(place), phase(place)) if part)
+    first = batch(place)
+    if place.phase in (None, "setup") or (place.batch is None and place.phase in ("data", "other")):
+        return first
+    return ", ".join(part for part in (first, phase(place)) if part)
 
 
 def progress(run: Run, process: Process | None = None) -> tuple[Evidence, ...]:

@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import termios
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,8 @@ def test_nothing_a_terminal_would_obey(name):
 
 
 def test_a_clean_run_is_one_line():
+    one_step = replace(CLEAN, process={"exit_code": 0, "steps": 1})
+    assert shown(one_step) == "torchmedic: no failure found (exit code 0, 1 optimizer step)\n"
     assert shown(CLEAN, 30) == "torchmedic: no failure found (exit code 0, 301.2 s)\n"
 
 

@@ -188,5 +188,6 @@ def _process(diagnosis: Diagnosis) -> str:
     if isinstance(process.get("duration_s"), (int, float)):
         facts.append(f"{process['duration_s']:.1f} s")
     if process.get("steps"):
-        facts.append(f"{process['steps']} optimizer steps")
+        plural = "" if process["steps"] == 1 else "s"
+        facts.append(f"{process['steps']} optimizer step{plural}")
     return ", ".join(facts) or diagnosis.command

@@ -22,7 +22,8 @@ from collections.abc import Iterator
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure
 from torchmedic.remedies import raised
-from torchmedic.shapes import counted, numbers, written
+from torchmedic.shapes import numbers, written
+from torchmedic.wording import plural
 
 # torch 1.0 to 2.14; the part in brackets from 1.2 on
 CHANGED = re.compile(
@@ -40,7 +41,7 @@ def in_failure(failure: Failure) -> Iterator[Problem]:
     made = match["made"] or ""
     parameter = made in ("AsStridedBackward0", "TBackward", "TBackward0")
     changes = int(match["now"]) - int(match["then"]) if match["now"] else 0
-    versions = (Evidence(f"it was changed {counted(changes, 'time')} after the forward pass used "
+    versions = (Evidence(f"it was changed {plural(changes, 'time')} after the forward pass used "
                          "it", "exception"),) if changes else ()
     now = (Evidence(f"torch now names it the output of `{made}`: what made it, or the in-place "
                     "operation itself", "exception"),) if made else ()

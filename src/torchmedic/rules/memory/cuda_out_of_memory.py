@@ -20,9 +20,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from torchmedic.cudamemory import Full, read, shown
+from torchmedic.cudamemory import Full, read
 from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure, Log
+from torchmedic.wording import size
 
 SMALLER = ("a smaller batch, or smaller inputs: the forward pass must save less; mixed precision "
            "and checkpointing save more of it")
@@ -54,33 +55,33 @@ def _problem(full: Full, where: Place, source: str) -> Problem:
 def _judged(full: Full) -> tuple[str, Fix]:
     capacity, live, unused = full.capacity or 0, full.allocated or 0, full.unused or 0
     if capacity and full.asked > capacity:
-        return (f"one request of {shown(full.asked)} is larger than the whole GPU of "
-                f"{shown(capacity)}",
+        return (f"one request of {size(full.asked)} is larger than the whole GPU of "
+                f"{size(capacity)}",
                 Fix("make that tensor smaller or work on it in chunks; look at the sizes on this "
                     "line", "no allocator setting and no free memory could hold it"))
     if capacity and full.others > capacity / 2 and full.others > live:
-        return (f"other processes hold {shown(full.others)} of the GPU's {shown(capacity)}",
+        return (f"other processes hold {size(full.others)} of the GPU's {size(capacity)}",
                 Fix("end them (`nvidia-smi` shows them) or use another GPU", SMALLER))
     spilled = capacity and (full.reserved or 0) > capacity
     if not spilled and unused >= full.asked and unused > capacity / 10:
-        return (f"{shown(unused)} of the GPU is reserved but lies in pieces, none as large as the "
-                f"{shown(full.asked)} asked for",
+        return (f"{size(unused)} of the GPU is reserved but lies in pieces, none as large as the "
+                f"{size(full.asked)} asked for",
                 Fix("`PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`, and a somewhat smaller "
                     "batch", "older torch: `max_split_size_mb:128`"))
-    of = f" of {shown(capacity)}" if capacity else ""
-    held = f"live tensors hold {shown(live)}{of}" if live else f"the memory{of} is in use"
-    return (f"the GPU is full: {held}, and {shown(full.asked)} more is asked for",
-            Fix(SMALLER, f"an allocator setting would win back {shown(unused)} at most; "
+    of = f" of {size(capacity)}" if capacity else ""
+    held = f"live tensors hold {size(live)}{of}" if live else f"the memory{of} is in use"
+    return (f"the GPU is full: {held}, and {size(full.asked)} more is asked for",
+            Fix(SMALLER, f"an allocator setting would win back {size(unused)} at most; "
                          "`num_workers` changes nothing here"))
 
 
 def _numbers(full: Full) -> str:
     names = {"asked": "asked for", "capacity": "capacity", "free": "free",
              "allocated": "in live tensors", "own": "this process", "others": "other processes"}
-    told = [f"{word} {shown(value)}" for name, word in names.items()
+    told = [f"{word} {size(value)}" for name, word in names.items()
             if (value := getattr(full, name))]
     if full.unused is not None:
-        told.append(f"reserved and not in use {shown(full.unused)}")
+        told.append(f"reserved and not in use {size(full.unused)}")
     return ", ".join(told)
 
 
@@ -101,15 +102,15 @@ RULE = Rule(
     in_log=in_log,
     examples=(
         fires(_log(_OLD.format("114.00 MiB", "5.40 GiB", "5.56 GiB")),
-              "the GPU is full: live tensors hold 5.40 GiB of 7.62 GiB, and 114 MiB more",
+              "the GPU is full: live tensors hold 5.4 GiB of 7.62 GiB, and 114 MiB more",
               "reserved and not in use 164 MiB", "a smaller batch", kind="log", title="full"),
         fires(_log(_OLD.format("900.00 MiB", "4.40 GiB", "7.10 GiB")),
-              "2.70 GiB of the GPU is reserved but lies in pieces", "expandable_segments",
+              "2.7 GiB of the GPU is reserved but lies in pieces", "expandable_segments",
               kind="log", title="pieces"),
         fires(_log(_OLD.format("55.57 GiB", "984.52 MiB", "1.10 GiB")),
               "one request of 55.57 GiB is larger than the whole GPU", kind="log", title="one"),
         fires(_log(_NEW.format("20.10 GiB", "3.40 GiB", "3.00 GiB")),
-              "other processes hold 20.10 GiB of the GPU's 23.64 GiB", kind="log", title="others"),
+              "other processes hold 20.1 GiB of the GPU's 23.64 GiB", kind="log", title="others"),
         fires(_log(_NEW.format("384.00 MiB", "22.14 GiB", "21.35 GiB")),
               "live tensors hold 21.35 GiB of 23.64 GiB", kind="log", title="small others"),
         quiet(_log("RuntimeError: CUDA error: no kernel image is available"), kind="log"),

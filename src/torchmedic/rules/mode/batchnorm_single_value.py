@@ -18,29 +18,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 
-from torchmedic.batches import is_last, last_batch, loader_of, recorded, rest_of
+from torchmedic.batches import is_last, last_batch, matchers, rest_of
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
-from torchmedic.observed import Failure, Loader, Run
+from torchmedic.observed import Failure, Loader
 from torchmedic.remedies import drop_last, raised
-from torchmedic.shapes import counted, layer, numbers, written
+from torchmedic.shapes import layer, numbers, written
+from torchmedic.wording import plural
 
 # torch 0.3 printed `size [1, 512]`; 0.4 to 2.14 print `size torch.Size([1, 512])`
 SINGLE = re.compile(r"Expected more than 1 value per channel when training, got input size "
                     r"(?:torch\.Size\()?\[(?P<size>[\d, ]+)\]")
 EVAL = "if this pass is validation or prediction, call `model.eval()` before it"
-
-
-def in_failure(failure: Failure) -> Iterator[Problem]:
-    if failure.how == "logged":
-        yield from problems(failure, None)
-
-
-def in_run(run: Run) -> Iterator[Problem]:
-    for seen in recorded(run):
-        for problem in problems(seen.failure, loader_of(run, seen.failure)):
-            yield replace(problem, about=seen.about)
 
 
 def problems(failure: Failure, loader: Loader | None) -> Iterator[Problem]:
@@ -62,7 +51,7 @@ def _fix(failure: Failure, loader: Loader | None) -> Fix:
     if loader is None:
         return drop_last(EVAL)
     if rest_of(loader) == 1 and is_last(loader, failure):
-        return drop_last(f"{counted(loader.samples or 0, 'sample')} in batches of "
+        return drop_last(f"{plural(loader.samples or 0, 'sample')} in batches of "
                          f"{loader.batch_size} leave 1; {EVAL}")
     if loader.batch_size == 1:
         return Fix("a batch size of 2 or more for training", EVAL, "unsafe")
@@ -91,6 +80,7 @@ _LOG = '''Traceback (most recent call last):
 ValueError: Expected more than 1 value per channel when training, got input size [1, 512, 1, 1]
 '''
 
+in_failure, in_run = matchers(problems)
 RULE = Rule(
     name="batchnorm-single-value", doc=__doc__, category="code", in_failure=in_failure,
     in_run=in_run,

@@ -19,13 +19,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 
-from torchmedic.batches import last_batch, loader_of, recorded
+from torchmedic.batches import last_batch, matchers
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
-from torchmedic.observed import Failure, Loader, Run
+from torchmedic.observed import Failure, Loader
 from torchmedic.remedies import raised
-from torchmedic.shapes import Shape, counted, named, numbers, written
+from torchmedic.shapes import Shape, named, numbers, written
+from torchmedic.wording import plural
 
 # nn.LSTM names hidden[0] and hidden[1]; nn.GRU and nn.RNN say hidden. Torch 0.4 to 2.14; the size
 # it got is in round brackets up to 1.7.
@@ -34,17 +34,6 @@ WHOLE = re.compile(r"Expected hidden(?:\[\d\])? size \((?P<expected>[\d, ]+)\), 
 CELL = re.compile(r"Input batch size (?P<expected>\d+) doesn't match hidden\S* batch size "
                   r"(?P<got>\d+)")
 FRESH = "begin each batch with a fresh state: call the layer without one"
-
-
-def in_failure(failure: Failure) -> Iterator[Problem]:
-    if failure.how == "logged":
-        yield from problems(failure, None)
-
-
-def in_run(run: Run) -> Iterator[Problem]:
-    for seen in recorded(run):
-        for problem in problems(seen.failure, loader_of(run, seen.failure)):
-            yield replace(problem, about=seen.about)
 
 
 def problems(failure: Failure, loader: Loader | None) -> Iterator[Problem]:
@@ -68,10 +57,10 @@ def _judged(name: str, failure: Failure, expected: Shape, got: Shape) -> tuple[s
     samples, rows = expected[batch], got[batch]
     if (read := _wrong_axis(failure, samples, rows)) is not None:
         return (f"{name} reads axis 1 of its input {written(read)} as the batch, and its hidden "
-                f"state is for {counted(rows, 'sample')}",
+                f"state is for {plural(rows, 'sample')}",
                 Fix("`batch_first=True` for this layer", "the input's first axis is the batch",
                     "unsafe"))
-    return (f"{name} gets a hidden state for {counted(rows, 'sample')} with a batch of {samples}",
+    return (f"{name} gets a hidden state for {plural(rows, 'sample')} with a batch of {samples}",
             Fix(FRESH, "if samples continue from batch to batch, `drop_last=True` in the "
                        f"DataLoader keeps every batch at {rows}", "unsafe"))
 
@@ -131,6 +120,7 @@ _LOG = '''Traceback (most recent call last):
 RuntimeError: Expected hidden[0] size (2, 20, 128), got (2, 64, 128)
 '''
 
+in_failure, in_run = matchers(problems)
 RULE = Rule(
     name="hidden-state-size", doc=__doc__, category="code", in_failure=in_failure, in_run=in_run,
     examples=(

@@ -23,12 +23,12 @@ from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure, Frame
 from torchmedic.remedies import gave, raised
 from torchmedic.shapes import (
-    counted,
     fitted_before,
     flattened_from,
     named,
     product_of,
 )
+from torchmedic.wording import plural
 
 SIZES = (
     # nn.RNN, nn.LSTM, nn.GRU: torch 0.4 to 2.14
@@ -70,7 +70,7 @@ def _steps(frame: Frame | None) -> int | None:
 
 
 def _earlier(failure: Failure, expected: int) -> str:
-    done = counted(failure.step, "optimizer step") if failure.step else "the batches before"
+    done = plural(failure.step, "optimizer step") if failure.step else "the batches before"
     return f"{done} went through with {expected} features: their number changes with the data"
 
 
