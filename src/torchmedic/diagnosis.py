@@ -20,7 +20,7 @@ Look = Callable[[], Iterator[Problem]]
 def diagnose_run(run: Run, rules: Rules, notes: list[str] | None = None) -> tuple[Finding, ...]:
     """Every rule on every failure, on the run, and on the user's files that took part."""
     listener = _Listener(notes)
-    witnesses = tuple(failures.of_run(run))
+    witnesses = failures.of_run(run)
     for rule in rules:
         listener.failures(rule, witnesses)
         if rule.in_run is not None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from torchmedic import caught
-from torchmedic.observed import Failure, Log, Run
+from torchmedic.observed import Failure, Log, Process, Run
 
 ENDING = "ending"
 
@@ -25,8 +25,15 @@ class Witness:
     earlier: bool = False
 
 
-def of_run(run: Run) -> Iterator[Witness]:
-    """Recorded failures by time, then those that only the error stream tells."""
+def of_run(run: Run) -> tuple[Witness, ...]:
+    """Recorded failures by time, then those that only the error stream tells. Made once a run."""
+    if not run.witnesses:
+        run.witnesses.append(tuple(_of_run(run)))
+    found: tuple[Witness, ...] = run.witnesses[0]
+    return found
+
+
+def _of_run(run: Run) -> Iterator[Witness]:
     recorded = [*run.failures]
     # A traceback that a program prints and survives is no failure of the run.
     told = [f for f in run.output.failures if run.ending.code != 0 and not _known(f, recorded)]
@@ -34,7 +41,8 @@ def of_run(run: Run) -> Iterator[Witness]:
     again: dict[str, tuple[str, ...]] = {}
     shown = []
     standing = [f for process in run.processes for f in process.failures
-                if not f.swallowed or caught.lost_by(run, process, f)]
+                if (caught.lost_by(run, process, f) if f.swallowed
+                    else not _was_got_over(run, process, f))]
     for failure in sorted(standing, key=lambda f: f.time) + told:
         inner = _unwrapped(failure)
         twin = next((f for f in recorded if inner is not failure and _same(f, inner)), None)
@@ -45,6 +53,11 @@ def of_run(run: Run) -> Iterator[Witness]:
             shown.append((inner, about))
     for order, (failure, about) in enumerate(shown):
         yield from _with_earlier(failure, (*about, *again.get(failure.key, ())), order)
+
+
+def _was_got_over(run: Run, process: Process, failure: Failure) -> bool:
+    """It ended another program, started by one that ended well all the same."""
+    return run.ending.code == 0 and failure.how == "uncaught" and process is not run.main
 
 
 def of_log(log: Log) -> Iterator[Witness]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torchmedic.observed.failure import Failure, Frame, Log
 from torchmedic.observed.process import Process, SignalSent
@@ -82,6 +82,8 @@ class Run:
     signals: tuple[SignalSent, ...] = ()
     script: Callable[[str], Script | None] = _no_script
     """The user's source file by name, read on demand; None when it can't be read."""
+    witnesses: list[Any] = field(default_factory=list, init=False, repr=False, compare=False)
+    """What `failures.of_run` made of this run, for every rule that asks."""
 
     @property
     def main(self) -> Process | None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from torchmedic import workers
 from torchmedic.failures import ENDING, Witness, of_log, of_run
 from torchmedic.model import Category, Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure, Log, Run
@@ -23,7 +24,7 @@ from torchmedic.remedies import held, raised
 from torchmedic.samples import own_place, reading
 
 CONSEQUENCES = re.compile(
-    r"background workers are no longer alive|DataLoader worker \(pid|exited unexpectedly"
+    rf"{workers.EXITED.pattern}|background workers are no longer alive|exited unexpectedly"
     r"|process \d+ terminated with|can only (?:join|test) a child process"
 )
 """Exceptions that only report that another process died."""
@@ -31,22 +32,31 @@ SKIPPED = ("KeyboardInterrupt", "SystemExit", "GeneratorExit", "ChildFailedError
            "ProcessRaisedException", "ProcessExitedException", "CalledProcessError")
 ENDED = {"thread": "ended its thread", "child": "ended a child process",
          "worker": "ended a worker"}
+ENDED_PROGRAM = "ended the program"
 
 
 def in_run(run: Run) -> Iterator[Problem]:
     for seen in of_run(run):
         recorded = seen.failure.how != "logged" or ENDING in seen.about
         if recorded and seen.failure.how != "seen" and not seen.failure.swallowed:
-            yield from _problem(seen)
+            yield from _problem(seen, _ended(run, seen))
+
+
+def _ended(run: Run, seen: Witness) -> str:
+    """What it ended: a process that others of the run outlived is not the program."""
+    main, pid = run.main, seen.failure.pid
+    started_it = main is None or (pid in (None, main.pid) and run.process(main.parent) is None)
+    whole = started_it or ENDING in seen.about
+    return ENDED.get(seen.failure.how, ENDED_PROGRAM if whole else f"ended process {pid}")
 
 
 def in_log(log: Log) -> Iterator[Problem]:
     for seen in of_log(log):
         if ENDING in seen.about:
-            yield from _problem(seen)
+            yield from _problem(seen, ENDED_PROGRAM)
 
 
-def _problem(seen: Witness) -> Iterator[Problem]:
+def _problem(seen: Witness, ended: str) -> Iterator[Problem]:
     failure = seen.failure
     known = failure.short_type in SKIPPED or CONSEQUENCES.search(failure.message)
     if seen.earlier or known:
@@ -54,7 +64,7 @@ def _problem(seen: Witness) -> Iterator[Problem]:
     where = own_place(failure)
     inside = f" in `{where.function}`" if where.function not in (None, "<module>") else ""
     yield Problem(
-        f"`{_exception(failure)}` {ENDED.get(failure.how, 'ended the program')}{inside}",
+        f"`{_exception(failure)}` {ended}{inside}",
         where=where, evidence=(raised(failure), *_earlier(failure), *held(failure)),
         about=seen.about, confidence="likely", category=_category(failure), fix=_fix(failure),
     )
@@ -113,6 +123,14 @@ for name in ("no_such_module", "math"):
     except ImportError:
         pass
 """
+_PROBE = """
+import subprocess, sys, torch
+torch.set_num_threads(1)
+found = subprocess.run([sys.executable, "-c", "import torch; raise ValueError('no GPU')"],
+                       capture_output=True)
+for x in torch.utils.data.DataLoader(torch.randn(12, 4), batch_size=4):
+    x.sum()
+"""
 
 RULE = Rule(
     name="uncaught-exception", doc=__doc__, category="code", level="fallback", in_run=in_run,
@@ -126,6 +144,7 @@ RULE = Rule(
               title="traceback"),
         quiet(_KEY % '{"weight": 1}', title="right key"),
         quiet(_HANDLED, title="handled"),
+        quiet(_PROBE, title="of another program, whose failure is expected"),
         quiet("import torch\nraise SystemExit(0)\n", title="exit"),
     ),
 )
