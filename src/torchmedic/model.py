@@ -1,7 +1,7 @@
 """The nouns of a diagnosis: what rules say, and what everything after them reads.
 
 A rule yields `Problem`s. `diagnosis.py` turns them into ranked `Finding`s. A report shows
-`Finding`s. What rules look at (a run, a failure, a log, a script) is in `observed.py`.
+`Finding`s. What rules look at (a run, a failure, a log, a script) is in `observed`.
 """
 
 from __future__ import annotations
@@ -146,6 +146,8 @@ class Example:
     options: tuple[str, ...] = ()
     """Options for `torchmedic run`, such as `--hang-after 3`."""
     args: tuple[str, ...] = ()
+    exit_code: int | None = None
+    """The code a program must end with; None when any will do."""
 
 
 def fires(text: str, *says: str, kind: Literal["program", "source", "log"] = "program",
@@ -156,7 +158,11 @@ def fires(text: str, *says: str, kind: Literal["program", "source", "log"] = "pr
 
 def quiet(text: str, kind: Literal["program", "source", "log"] = "program",
           **more: Any) -> Example:
-    """An example that is right, or has another fault: the rule must not speak."""
+    """An example that is right, or has another fault: the rule must not speak.
+
+    A program must end with 0, or with the `exit_code` that its other fault gives it.
+    """
+    more.setdefault("exit_code", 0 if kind == "program" else None)
     return Example(kind=kind, text=text, fires=False, **more)
 
 

@@ -62,6 +62,7 @@ def run(example: Example, folder: Path) -> tuple[Findings, bool]:
     assert report.exists(), done.stderr
     diagnosis = json.loads(report.read_text(encoding="utf-8"))
     assert not [note for note in diagnosis.get("notes", ()) if note.startswith("rule ")]
+    assert example.exit_code in (None, done.returncode), done.stderr
     return diagnosis["findings"], done.returncode == 0
 
 

@@ -140,7 +140,7 @@ RULE = Rule(
         fires(_LOG, "`train/n0166/n0166_64.JPEG` is damaged and can't be decoded", kind="log",
               title="image in a log"),
         quiet(_PROGRAM % ("", 0), title="whole files"),
-        quiet(_PROGRAM % (_MISSING, 0), title="missing file"),
+        quiet(_PROGRAM % (_MISSING, 0), title="missing file", exit_code=1),
         quiet(_CONFIG, kind="log", title="configuration file"),
     ),
 )

@@ -148,6 +148,6 @@ RULE = Rule(
               "bring each sample to one size", title="lists"),
         quiet(_PROGRAM % (_SEQUENCES, "collate_fn=batch"), title="padded"),
         quiet("import torch\nx = [torch.zeros(2), torch.zeros(3)]\ntorch.stack(x)\n",
-              title="not in a loader"),
+              title="not in a loader", exit_code=1),
     ),
 )

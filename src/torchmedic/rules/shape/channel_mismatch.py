@@ -105,6 +105,6 @@ RULE = Rule(
         fires(_LOG, "layer `self.conv1` expects 3 channels and gets 4", 'convert("RGB")',
               kind="log", title="old wording"),
         quiet(_program("Conv2d(3, 4, 3)", 2, 3, 8, 8), title="fits"),
-        quiet(_program("Conv2d(3, 4, 3)", 2, 3, 2, 2), title="too small"),
+        quiet(_program("Conv2d(3, 4, 3)", 2, 3, 2, 2), title="too small", exit_code=1),
     ),
 )

@@ -122,6 +122,7 @@ RULE = Rule(
         fires(_LOG, "linear layer `self.fc1` expects 512 features and gets 8192",
               "`Linear(8192, 10)`", kind="log", title="old wording"),
         quiet(_NET % (256, "x.flatten(1)"), title="fits"),
-        quiet("import torch\ntorch.zeros(2, 3) @ torch.zeros(4, 2)\n", title="no layer"),
+        quiet("import torch\ntorch.zeros(2, 3) @ torch.zeros(4, 2)\n", title="no layer",
+              exit_code=1),
     ),
 )
