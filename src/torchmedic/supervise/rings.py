@@ -170,12 +170,12 @@ def is_user_file(file: str, library: tuple[str, ...] = ()) -> bool:
     """False for installed packages, the standard library, frozen modules and the observer."""
     if file.startswith("<frozen") or "/torchmedic/probes/" in file:
         return False
-    if "site-packages" in file or "dist-packages" in file or is_compiled(file):
+    if "site-packages" in file or "dist-packages" in file or lacks_source(file):
         return False
     return not any(file.startswith(folder + "/") for folder in library)
 
 
-def is_compiled(file: str) -> bool:
+def lacks_source(file: str) -> bool:
     """Cython gives its frames a path below the source tree it was built from."""
     return not file.startswith("<") and not Path(file).is_absolute() and not Path(file).exists()
 
