@@ -83,7 +83,10 @@ def test_the_kernel_kills_a_worker(group: Path, tmp_path: Path) -> None:
     code, report = run_in(group, tmp_path, GROWS.format(grow_in_worker=True, workers=1))
     main = report["findings"][0]
     assert code == 1
-    assert (main["rule"], main["confidence"]) == ("host-out-of-memory", "certain")
+    assert main["rule"] == "host-out-of-memory"
+    # The counter names nobody, and a worker that grows faster than it is measured was not seen to
+    # be the largest.
+    assert main["confidence"] in ("certain", "likely")
     assert "DataLoader worker 0" in main["message"]
     assert [report["findings"][i]["rule"] for i in main["explains"]] == ["worker-killed"]
 
