@@ -9,13 +9,23 @@ import sys
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from torchmedic import diagnosis, registry
-from torchmedic.observed import Ending, Frame, HostMemory, Process, Run, SignalSent
+from torchmedic.observed import (
+    Ending,
+    Failure,
+    Frame,
+    HostMemory,
+    Iteration,
+    Loader,
+    Process,
+    Run,
+), SignalSent
 from torchmedic.supervise.memory import ControlGroup
 
 LIMIT = 500 << 20
@@ -132,6 +142,22 @@ def test_no_limit_and_no_group_are_none(tmp_path: Path) -> None:
                      "sys/fs/cgroup/user/memory.events": "oom_kill 0\n"})
     assert ControlGroup.of(7, root=tmp_path).limit is None
     assert ControlGroup.of(8, root=tmp_path).oom_kills is None
+
+
+def test_the_fix_names_a_worker_count_that_fits() -> None:
+    loader = Loader(1, 40, 4, 160, False, 8, "Clips")
+    passes = (Iteration(loader, 1, 3, None),)
+    main = Process(pid=7, parent=1, argv=(), role="main", exit_code=1, iterations=passes,
+                   peak_rss=1 << 30)
+    worker = Process(pid=8, parent=7, argv=(), role="worker", exit_code=-9, worker_index=0,
+                     batch=4, peak_rss=1 << 30)
+    gone = Failure("7:1", "RuntimeError", "DataLoader worker (pid(s) 8) exited unexpectedly",
+                   "uncaught")
+    run = Run(("python",), Ending(1, None), (replace(main, failures=(gone,)), worker),
+              memory=HostMemory(8 << 30, "limit", 8 << 30, killed=(8,)))
+    fix = diagnosis.diagnose_run(run, registry.rules())[0].fix
+    assert fix is not None
+    assert "num_workers=5" in fix.title  # (0.85 * 8 - 1) GiB for workers of 1 GiB
 
 
 def killed(memory: HostMemory) -> Run:

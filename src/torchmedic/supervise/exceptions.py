@@ -37,7 +37,8 @@ def failure_of(event: Event, key: str, spool: Spool) -> Failure:
     return Failure(
         key=key, type=event["type"], message=event["message"], how=event["how"], frames=frames,
         phase=phase_of(frames, event.get("phase")), epoch=event.get("epoch"),
-        batch=event.get("batch"), step=event.get("step"), pid=spool.pid,
+        batch=event.get("batch"), step=event.get("step"), loader=event.get("loader"),
+        pid=spool.pid,
         rank=spool.facts.get("rank"), time=float(event["time"]), thread=event.get("thread"),
         outputs=tuple(Output(p, c, tuple(s)) for p, c, s in event.get("outputs", ())),
         indices=tuple(event.get("indices") or ()), bases=tuple(event.get("bases") or ()),

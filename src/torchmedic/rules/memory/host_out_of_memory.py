@@ -21,9 +21,10 @@ from collections.abc import Iterator
 
 from torchmedic import wording, workers
 from torchmedic.model import Confidence, Evidence, Fix, Place, Problem, Rule, fires, quiet
-from torchmedic.observed import Failure, Process, Run
+from torchmedic.observed import Failure, Loader, Process, Run
 from torchmedic.remedies import raised
 
+ROOM = 0.85  # of the limit, for the processes at their peak
 NEAR = 0.93  # share of the limit at which a SIGKILL is likely the kernel's
 ASKED = re.compile(r"tried to allocate (\d+) bytes")
 # c10/core/CPUAllocator (all 1.x and 2.x), CPython, the operating system.
@@ -124,11 +125,23 @@ def _numbers(run: Run, victim: Process) -> Iterator[Evidence]:
 def _fix(run: Run) -> Fix:
     loader = workers.loader_of(run)
     if loader is not None and loader.workers > 1:
-        peaks = [w.peak_rss or 0 for w in run.workers]
-        each = f" (each held up to {wording.size(max(peaks))})" if peaks else ""
-        return Fix(f"use fewer workers than {loader.workers}{each}, or give the job more memory")
+        return _fewer_workers(run, loader)
     return Fix("keep less in memory (see the line above), or give the job more memory",
                detail="num_workers and the GPU's batch size are no cure if data piles up here")
+
+
+def _fewer_workers(run: Run, loader: Loader) -> Fix:
+    """How many workers the limit has room for, by what each of them held."""
+    each = max((w.peak_rss or 0 for w in run.workers), default=0)
+    parent = run.main.peak_rss or 0 if run.main else 0
+    limit = run.memory.limit or 0
+    if not each or not limit:
+        return Fix(f"use fewer workers than {loader.workers}, or give the job more memory")
+    fit = max(0, int((limit * ROOM - parent) // each))
+    return Fix(f"use num_workers={min(fit, loader.workers - 1)}, or give the job more memory",
+               detail=f"each worker held up to {wording.size(each)} and still grew, the main "
+                      f"process {wording.size(parent)}, of {wording.size(limit)}; a worker that "
+                      "goes on growing needs less kept in the dataset, not fewer workers")
 
 
 _PROGRAM = """
