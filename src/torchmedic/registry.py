@@ -63,6 +63,23 @@ def rules(*more: str) -> tuple[Rule, ...]:
     return tuple(entry.rule for entry in catalogue(*more).entries)
 
 
+@lru_cache
+def reading(kind: str) -> tuple[Rule, ...]:
+    """Our rules that read one kind of observation, such as `source`; no other is imported."""
+    found: list[Rule] = []
+    for family, name in _modules(importlib.import_module(HOME)):
+        path = Path(__file__).parent / "rules" / family / f"{name.rpartition('.')[2]}.py"
+        try:
+            if path.is_file() and f"in_{kind}=" not in path.read_text(encoding="utf-8"):
+                continue
+            rule = getattr(importlib.import_module(name), "RULE", None)
+        except Exception:  # `catalogue` says which rule files are broken
+            continue
+        if isinstance(rule, Rule) and getattr(rule, f"in_{kind}") is not None:
+            found.append(rule)
+    return tuple(found)
+
+
 def find(name: str, *more: str) -> Entry | None:
     """The entry of the rule with this name."""
     return catalogue(*more).by_name.get(name)
