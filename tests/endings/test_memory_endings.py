@@ -9,7 +9,6 @@ import sys
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,8 @@ from torchmedic.observed import (
     Loader,
     Process,
     Run,
-), SignalSent
+    SignalSent,
+)
 from torchmedic.supervise.memory import ControlGroup
 
 LIMIT = 500 << 20
