@@ -106,3 +106,16 @@ def test_without_any_step_a_batch_is_lost_only_when_most_are(count, batches, los
                       count=count, phase="forward", steps_after=0)
     process = Process(7, 1, ("x.py",), "main", failures=(failure,), iterations=(item,))
     assert caught.lost_by(Run((), Ending(0, None), (process,)), process, failure) == lost
+
+
+@pytest.mark.parametrize(("turned", "line"), [
+    ("raise ValueError('bad') from e", 9), ("raise KeyError", None), ("raise e", None),
+    ("raise Wrong", None), ("raise", None)])
+def test_what_a_handler_raises_instead_is_what_the_next_one_catches(turned, line):
+    text = ("def go():\n  try:\n    net(x)\n  except RuntimeError as e:\n    " + turned
+            + "\ndef main():\n  try:\n    go()\n  except ValueError:\n    stop()\n")
+    failure = Failure("a", "RuntimeError", "", "seen", bases=("Exception",),
+                      frames=(Frame("x.py", 8, "main"), Frame("x.py", 3, "go")))
+    run = Run((), Ending(0, None), script=lambda file: Script.parse(text, file))
+    found = caught.handler_of(run, failure)
+    assert (found and found[1].line) == line

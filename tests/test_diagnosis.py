@@ -303,3 +303,14 @@ def test_secrets_in_a_fix_are_masked() -> None:
     found = diagnose_run(run_of(), [rule("told", Problem("it is broken", fix=fix))])
     assert found[0].fix is not None and "hunter2" not in found[0].fix.title + found[0].fix.detail
     assert found[0].fix.title == "get `https://***@host/a.png` again"
+
+
+def test_a_failure_of_another_program_counts_only_when_the_command_failed():
+    own = Process(1, 0, ("train.py",), "main", step=3)
+    other = Process(2, 1, ("-c",), "launcher", failures=(failure("a", "ValueError", pid=2),))
+    child = Process(3, 1, ("x",), "child",
+                    failures=(failure("b", "OSError", how="child", pid=3),))
+    rules = [on_type("any", "*")]
+    ended_well = Run(("python",), Ending(0, None), (own, other, child))
+    assert [f.message for f in diagnose_run(ended_well, rules)] == ["OSError: x"]
+    assert len(diagnose_run(Run(("python",), CRASH, (own, other)), rules)) == 1

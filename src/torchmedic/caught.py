@@ -9,6 +9,7 @@ from typing import Literal
 
 from torchmedic.observed import Failure, Frame, Iteration, Process, Run
 from torchmedic.source.blocks import Handler, Loop
+from torchmedic.source.paths import inside
 
 # What Python calls an error. StopIteration, KeyboardInterrupt and SystemExit steer a program.
 ERRORS = frozenset(name for name, kind in vars(builtins).items()
@@ -80,7 +81,8 @@ def cut_by(process: Process, failure: Failure) -> Iteration | None:
 
 
 def handler_of(run: Run, failure: Failure) -> tuple[Frame, Handler] | None:
-    """The user's `except` that caught it: innermost that takes its type and does not re-raise.
+    """The user's `except` that caught it, or what a handler within raised in its place: innermost
+    that takes its type and does not re-raise.
 
     Returns the frame with the handler's own line.
     """
@@ -89,10 +91,27 @@ def handler_of(run: Run, failure: Failure) -> tuple[Frame, Handler] | None:
         script = run.script(frame.file) if frame.user else None
         for handler in script.handlers_around(frame.line) if script else ():
             caught = {t.rpartition(".")[2] for t in handler.types}
-            if handler.reraises or (caught and not caught & (names | {"BaseException"})):
+            if caught and not caught & (names | {"BaseException"}):
+                continue
+            if handler.reraises:
+                names = _raised_by(handler) or names
                 continue
             return replace(frame, line=handler.line), handler
     return None
+
+
+def _raised_by(handler: Handler) -> set[str]:
+    """Names of the types that a handler raises in the place of what it caught, and their bases."""
+    names: set[str] = set()
+    for node in inside(handler.node):
+        if not isinstance(node, ast.Raise) or node.exc is None:
+            continue
+        called = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
+        name = ast.unparse(called).rpartition(".")[2]
+        if name != handler.name:
+            kind = vars(builtins).get(name, Exception)
+            names |= {name, *(base.__name__ for base in getattr(kind, "__mro__", ()))}
+    return names
 
 
 def is_broad(handler: Handler) -> bool:

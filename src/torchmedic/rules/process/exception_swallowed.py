@@ -21,7 +21,7 @@ from dataclasses import replace
 
 from torchmedic import caught, wording
 from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
-from torchmedic.observed import Failure, Frame, Process, Run
+from torchmedic.observed import Failure, Frame, Iteration, Process, Run
 from torchmedic.source.blocks import Handler
 
 FIX = Fix("catch only the exception you expect there, and re-raise all others (`raise`)")
@@ -88,6 +88,8 @@ def _unseen(run: Run, process: Process) -> Iterator[Problem]:
         if frame is None or _left_by_exit(process, frame):
             continue
         inside = caught.left_in_handler(run, frame)
+        if inside and _began_again(process, item, frame, inside):
+            continue
         outside = caught.left_by_exception(run, item) if item.by == "for" and not inside else None
         catcher, handler = outside or (frame, inside)
         if handler is None:
@@ -105,6 +107,17 @@ def _unseen(run: Run, process: Process) -> Iterator[Problem]:
                                 f"of the handler at line {handler.line} and run again"),
             about=("ending",),
         )
+
+
+def _began_again(process: Process, left: Iteration, frame: Frame, handler: Handler) -> bool:
+    """The handler started the loader over, or made way for the next pass of a loop that counts."""
+    for item in process.iterations:
+        asked = wording.innermost_user(item.started)
+        later = item.loader.key == left.loader.key and item.time > left.time
+        if later and (left.by == "next" or (asked is not None and asked.file == frame.file and (
+                handler.line <= asked.line <= handler.end_line))):
+            return True
+    return False
 
 
 def _left_by_exit(process: Process, frame: Frame) -> bool:
@@ -255,6 +268,20 @@ class Widths(unittest.TestCase):
             self.assertRaises(RuntimeError, net, torch.randn(2, 99))
 unittest.main()
 """
+_OVER = """
+import torch
+torch.set_num_threads(1)
+loader = torch.utils.data.DataLoader(torch.randn(12, 4), batch_size=4)
+names = ["a", "b"]
+batches = iter(loader)
+for number in range(5):
+    try:
+        x = next(batches)
+        print(names[number % 3])
+    except IndexError:
+        batches = iter(loader)
+        x = next(batches)
+"""
 
 RULE = Rule(
     name="exception-swallowed", doc=__doc__, category="code", level="symptom", in_run=in_run,
@@ -279,6 +306,7 @@ RULE = Rule(
         quiet(_HALVED, title="a smaller batch after each that is too large"),
         quiet(_RAISED, title="larger batches until one is too large"),
         quiet(_SKIPPED.format(width=4), title="one of several inputs, without training"),
+        quiet(_OVER, title="the handler starts the loader over"),
         quiet(_TEST, title="a test wants the exception"),
         quiet(_PROGRAM.format(width=4, body=_LOSS, kind="ValueError", then="break")),
         quiet(_PROGRAM.format(width=4, body=_LOSS + "; stop(x)", kind="Enough", then="break")

@@ -15,13 +15,15 @@ When ending there was the plan: then `sys.exit` with a message, or a normal retu
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from dataclasses import replace
 
 from torchmedic import caught, wording
 from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.observed import ExitCall, Frame, Iteration, Process, Run
-from torchmedic.source.blocks import Handler
+from torchmedic.source.blocks import Handler, Loop
+from torchmedic.source.reach import exits_in
 
 
 def in_run(run: Run) -> Iterator[Problem]:
@@ -38,19 +40,32 @@ def in_run(run: Run) -> Iterator[Problem]:
 
 
 def _that_ended(run: Run, main: Process) -> ExitCall | None:
-    """The last call, if its code is the one the process ended with."""
-    if not main.exits:
+    """The last call, if its code is the one the process ended with, and nothing came after it."""
+    if not main.exits or _went_on(main, main.exits[-1]):
         return None
     call = main.exits[-1]
-    code = 0 if call.code is None else call.code if isinstance(call.code, int) else 1
     ended = run.ending.code if main.exit_code is None else main.exit_code
-    return call if ended is None or code & 0xFF == ended & 0xFF else None
+    return call if ended is None or _code(call) == ended & 0xFF else None
+
+
+def _code(call: ExitCall) -> int:
+    """As the shell sees it: the lowest eight bits, of -1 where it is no C number."""
+    if not isinstance(call.code, int):
+        return 0 if call.code is None else 1
+    return (call.code if -2**63 <= call.code < 2**63 else -1) & 0xFF
+
+
+def _went_on(main: Process, call: ExitCall) -> bool:
+    """Somebody caught the exit: more steps came, or passes that began or came to their end."""
+    later = any(item.time > call.time or (item.exhausted and (item.ended or 0) > call.time)
+                for item in main.iterations)
+    return later or main.step > (main.step if call.step is None else call.step)
 
 
 def _by_call(run: Run, main: Process, call: ExitCall) -> Iterator[Problem]:
     if call.handler_of is not None:
         return  # the rule `interrupted` tells it
-    cut = _cut_short(main, call)
+    cut = _cut_short(run, main, call)
     frame = wording.innermost_user(call.frames)
     shown = f"{call.how}({'' if call.code is None else repr(call.code)})"
     where = main.place_at(call.frames)
@@ -58,7 +73,7 @@ def _by_call(run: Run, main: Process, call: ExitCall) -> Iterator[Problem]:
         yield _after_an_error(run, main, call, shown, caught_at)
         return
     if cut is None:
-        if call.code in (None, 0) or not main.iterations:
+        if _code(call) == 0 or not main.iterations:
             yield from _before_training(run, main, call, shown, where)
         else:
             yield _after_the_loops(shown, where)
@@ -86,11 +101,10 @@ def _in_handler(run: Run, call: ExitCall) -> tuple[Frame, Handler] | None:
 def _after_an_error(run: Run, main: Process, call: ExitCall, shown: str,
                     caught_at: tuple[Frame, Handler]) -> Problem:
     frame, handler = caught_at
-    names = {name.rpartition(".")[2] for name in handler.types}
     seen = [f for f in main.failures if f.swallowed and f.time <= call.time and not f.steps_after]
     last = max(seen, key=lambda f: f.time, default=None)
-    known = last is not None and (
-        caught.is_broad(handler) or bool(names & {last.short_type, *last.bases}))
+    by = caught.handler_of(run, last) if last is not None else None
+    known = by is not None and (by[0].file, by[1].line) == (frame.file, handler.line)
     line = wording.at(replace(frame, line=handler.line))
     return Problem(
         f"an exception was caught by `{handler.text}` at {line}, and `{shown}` there ended the "
@@ -102,14 +116,41 @@ def _after_an_error(run: Run, main: Process, call: ExitCall, shown: str,
     )
 
 
-def _cut_short(main: Process, call: ExitCall) -> Iteration | None:
-    """A pass that was in progress when the call was made."""
+def _cut_short(run: Run, main: Process, call: ExitCall) -> Iteration | None:
+    """A pass whose loop the call was made in."""
     for item in main.iterations:
         going_on = item.ended is None or item.ended >= call.time
         # A loop that counts steps leaves its last iterator open: that is no sign of anything.
-        if item.exhausted is not True and item.by == "for" and going_on:
+        if item.exhausted is not True and item.by == "for" and going_on and _inside(
+                run, item, call):
             return item
     return None
+
+
+def _inside(run: Run, item: Iteration, call: ExitCall) -> bool:
+    """The call's stack lies in the very loop that asked: an iterator may outlive its loop."""
+    for frame in item.started:
+        loop = _loop_at(run, frame)
+        if loop is not None and any(_in_loop(f, frame, loop) for f in call.frames):
+            return True
+    asked = wording.innermost_user(item.started)
+    if asked is None or _loop_at(run, asked) is not None:
+        return asked is None
+    # A library's loop, or a comprehension: the line that led to it.
+    spot = (asked.file, asked.line, asked.function)
+    return spot in ((f.file, f.line, f.function) for f in call.frames)
+
+
+def _in_loop(called: Frame, asked: Frame, loop: Loop) -> bool:
+    return ((called.file, called.function) == (asked.file, asked.function)
+            and loop.line <= called.line <= loop.end_line)
+
+
+def _loop_at(run: Run, frame: Frame) -> Loop | None:
+    """The `for` whose head the line is in."""
+    script = run.script(frame.file)
+    return next((loop for loop in (script.loops_around(frame.line) if script else ())
+                 if loop.kind == "for" and frame.line < loop.node.body[0].lineno), None)
 
 
 def _left(run: Run, main: Process, item: Iteration) -> str:
@@ -119,7 +160,7 @@ def _left(run: Run, main: Process, item: Iteration) -> str:
 def _before_training(run: Run, main: Process, call: ExitCall, shown: str,
                      where: Place) -> Iterator[Problem]:
     """Code other than 0 before any batch: a check, or the parsing of arguments, refused."""
-    if call.code in (None, 0):
+    if _code(call) == 0:
         return
     parser = any(f.file.endswith("argparse.py") for f in call.frames)
     reason = "argparse refused the arguments" if parser else f"`{shown}` ended the run"
@@ -168,6 +209,41 @@ def _by_raise(run: Run, main: Process) -> Iterator[Problem]:
                 about=("ending",),
             )
             return
+    yield from _from_source(run, main)
+
+
+def _from_source(run: Run, main: Process) -> Iterator[Problem]:
+    """No exit call, no exception: then a `raise SystemExit` of the script, if there is just one."""
+    code = main.exit_code
+    path = next((word for word in main.argv[1:] if word.endswith(".py")), None)
+    script = run.script(path) if path and code and not main.exits else None
+    raised = [node for node in exits_in(script.tree) if _may_give(node, code)] if script else []
+    if script is None or len(raised) != 1:
+        return
+    node, name = raised[0], script.file.replace("\\", "/").rpartition("/")[2]
+    files = (f.file for item in main.iterations for f in item.started)
+    file = next((f for f in files if f.endswith(f"/{name}")), script.file)
+    done = bool(main.iterations) and all(item.exhausted for item in main.iterations)
+    when = "after its loops" if done else wording.batch(main.place)
+    yield Problem(
+        f"`{ast.unparse(node)}` ended the run {when} with code {code}: a code other than 0 reads "
+        "as a failure", Place(file=file, line=node.lineno, pid=main.pid),
+        (Evidence("no exception and no call of sys.exit was seen, and no other `raise SystemExit` "
+                  f"of {name} can give this code", "source"),),
+        Fix("see why the program gives this code there; if all went well, end with 0"),
+        about=("ending",), confidence="likely", severity="warning" if done else "error",
+    )
+
+
+def _may_give(node: ast.Raise, code: int | None) -> bool:
+    """Its argument is not plainly another code."""
+    if not isinstance(node.exc, ast.Call) or not node.exc.args:
+        return False  # `raise SystemExit`: 0
+    try:
+        given = ast.literal_eval(node.exc.args[0])
+    except ValueError:
+        return True
+    return _code(ExitCall("raise", given, ())) == code
 
 
 def _raises_exit(run: Run, frame: Frame) -> bool:
@@ -207,6 +283,21 @@ def train():
 
 {}
 """
+_PREFETCH = """
+import queue, sys, threading, time, torch
+torch.set_num_threads(1)
+loader = torch.utils.data.DataLoader(torch.randn(12, 4), batch_size=4)
+batches = queue.Queue(2)
+def read():
+    while True:
+        for x in loader:
+            batches.put(x)
+threading.Thread(target=read, daemon=True).start()
+for number in range(7):
+    batches.get().sum()
+time.sleep(0.5)
+sys.exit(0)
+"""
 
 RULE = Rule(
     name="exited-early", doc=__doc__, category="code", level="symptom", in_run=in_run,
@@ -227,5 +318,15 @@ RULE = Rule(
               "at train.py:11", "`sys.exit(1)` there ended the run", line="sys.exit(1)",
               title="an error that is only printed"),
         quiet(_CAUGHT.format("names[0]")),
+        quiet(_PROGRAM.format("pass", "rows = enumerate(torch.utils.data.DataLoader(names))\n"
+                              "for number, row in rows:\n    break\nsys.exit(0)")
+              .replace("import os", "names = [1, 2, 3]\nimport os"), title="a kept iterator"),
+        quiet(_PREFETCH, title="a thread that reads on"),
+        quiet(_PROGRAM.format("try: sys.exit(0)\n        except SystemExit: pass", "train()"),
+              title="the exit was caught"),
+        quiet(_PROGRAM.format("pass", "train(); sys.exit(256)"), title="256 is 0"),
+        fires(_PROGRAM.format("pass", "train(); raise SystemExit(len('abc'))"),
+              "`raise SystemExit(len('abc'))` ended the run after its loops with code 3",
+              line="raise SystemExit"),
     ),
 )
