@@ -1,0 +1,89 @@
+"""`torchmedic explain [LOG | -]`: what a log that is already there says about a failure."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from torchmedic import output, report
+from torchmedic.model import Diagnosis, Finding
+from torchmedic.output import UserError
+
+if TYPE_CHECKING:
+    from torchmedic.logs.stream import Excerpt
+
+SUMMARY = "read a log or a pasted traceback and say what went wrong"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("log", nargs="?", metavar="LOG",
+                        help="the file, or - for standard input (the default in a pipe)")
+    output.add_options(parser, tuple(report.FORMATS))
+
+
+def execute(args: argparse.Namespace) -> int:
+    diagnosis = diagnose(args.log)
+    if args.output_file is None:
+        report.write(diagnosis, args.output_format, sys.stdout)
+    else:
+        try:
+            report.write_file(diagnosis, args.output_format, args.output_file)
+        except OSError as error:
+            raise UserError(f"can't write {args.output_file}: {error.strerror or error}") from None
+    return 1 if diagnosis.findings or diagnosis.verdict.category == "unknown" else 0
+
+
+def diagnose(name: str | None) -> Diagnosis:
+    """The whole way from the file's bytes to the answer."""
+    from torchmedic import redact, registry, unexplained
+    from torchmedic.diagnosis import conclude, diagnose_log
+    from torchmedic.logs import stream
+    from torchmedic.logs.commandline import command_in, supervised
+    from torchmedic.logs.tracebacks import read_log
+
+    excerpt = _read(name, stream.read)
+    log = read_log(excerpt.lines)
+    notes: list[str] = []
+    found = diagnose_log(log, registry.rules(), notes)
+    findings = tuple(_numbered(finding, excerpt.numbers) for finding in found)
+    if excerpt.cut:
+        notes.append(f"{excerpt.cut} lines of ordinary output in the middle were passed over")
+    command = command_in(log.lines)
+    retry = redact.text(supervised(command)) if command else None
+    diagnosis = conclude("explain", findings, notes=tuple(notes), retry=retry)
+    own = unexplained.verdict(log, findings)
+    diagnosis = replace(diagnosis, verdict=own) if own else diagnosis
+    if diagnosis.verdict.category == "none":
+        return replace(diagnosis, retry=None)
+    if diagnosis.verdict.category != "unknown":
+        return diagnosis
+    return replace(diagnosis, next_checks=unexplained.next_checks(findings, retry),
+                   notes=(*diagnosis.notes, *unexplained.notes(log)))
+
+
+def _read(name: str | None, read: Callable[[BinaryIO], Excerpt]) -> Excerpt:
+    if name in (None, "-"):
+        if name is None and sys.stdin.isatty():
+            raise UserError("which log? For example: torchmedic explain train.log, or "
+                            "python train.py 2>&1 | torchmedic explain -")
+        return read(sys.stdin.buffer)
+    try:
+        with Path(name).open("rb") as file:
+            return read(file)
+    except OSError as error:
+        raise UserError(f"can't read {name}: {error.strerror or error}") from None
+
+
+def _numbered(finding: Finding, numbers: tuple[int, ...]) -> Finding:
+    """Evidence with the line numbers of the file itself."""
+    told = []
+    for evidence in finding.evidence:
+        head, _, number = evidence.source.partition("log:")
+        if not head and number.isdigit() and 0 < int(number) <= len(numbers):
+            evidence = replace(evidence, source=f"log:{numbers[int(number) - 1]}")
+        told.append(evidence)
+    return replace(finding, evidence=tuple(told))

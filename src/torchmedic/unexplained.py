@@ -1,0 +1,86 @@
+"""What to say of a log in which no cause was found: all is well, or it does not carry the cause."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from torchmedic.logs.lines import HEADER
+from torchmedic.model import Finding, Verdict
+from torchmedic.observed import Log
+
+BAD = re.compile(
+    r"Segmentation fault|core dumped|\bKilled\b|\bAborted\b|Bus error|Fatal Python error"
+    r"|killed by signal|[Ss]ignal (?:9|11|6|7)\b|SIG(?:KILL|SEGV|ABRT|BUS)"
+    r"|(?:exit(?:ed)?[ _-]?(?:with )?(?:code|status)|exitcode) ?:? ?(?!0\b)-?\d"
+    r"|\b(?:CRITICAL|FATAL)\b|Exiting due to|terminate called|ChildFailedError"
+    r"|^\W*(?:ERROR|Error|error)\b|^[\w.]*(?:Error|Exception)\b(?! ignored)")
+PROMPT = re.compile(r"^(?:\([\w.-]+\) ?)?[\w.-]+@[\w.-]+:[^$#]*[$#]|^PS [A-Z]:\\[^>]*>|^[A-Z]:\\[^>]*>")
+BAR = re.compile(r"(\d+)%\|")
+COUNT = re.compile(r"(?:epoch|step|iter\w*)\D{0,4}(\d+) ?(?:/|of) ?(\d+)", re.IGNORECASE)
+MEMORY = re.compile(r"out of memory|oom|Cannot allocate", re.IGNORECASE)
+
+
+def verdict(log: Log, findings: Sequence[Finding]) -> Verdict | None:
+    """The verdict where no finding gives it; None where one does."""
+    if any(finding.severity != "info" for finding in findings):
+        return None
+    shown = [line.strip() for line in log.lines if line.strip()]
+    if not shown:
+        return Verdict("unknown", None, "the log is empty")
+    bad = next((line for line in reversed(shown) if BAD.search(line) and not _ignored(line, log)),
+               None)
+    if bad is not None:
+        return Verdict("unknown", None,
+                       f"the log tells that something failed, not why: `{_short(bad)}`")
+    if any(HEADER in line for line in shown) and not log.failures:
+        return Verdict("unknown", None, "the log ends inside a traceback: the exception is missing")
+    if (where := _stopped(shown)) is not None:
+        return Verdict("unknown", None, f"the log ends {where}, without an error: it does not say "
+                                        "why")
+    return Verdict("none", None, "no failure found in this log")
+
+
+def _ignored(line: str, log: Log) -> bool:
+    """Part of an exception that Python says it ignored."""
+    return any(f.swallowed and line.startswith(f.type) for f in log.failures)
+
+
+def _stopped(shown: Sequence[str]) -> str | None:
+    """Where a log stops that was not meant to stop there."""
+    prompt = PROMPT.match(shown[-1]) is not None and len(shown) > 1
+    last = shown[-2] if prompt else shown[-1]
+    if (bars := BAR.findall(last)) and int(bars[-1]) < 100:
+        return f"at {bars[-1]} % of a progress bar"
+    if not prompt:
+        return None
+    counts = [COUNT.search(line) for line in shown]
+    told = [match for match in counts if match is not None]
+    if told and int(told[-1][1]) < int(told[-1][2]):
+        return f"at `{told[-1][0]}`"
+    return None
+
+
+def notes(log: Log) -> tuple[str, ...]:
+    """What the log excludes, as far as it goes."""
+    text = "\n".join(log.lines)
+    absent = [what for what, there in (
+        ("a Python exception", bool(log.failures)),
+        ("a message about memory, of the GPU or the host", bool(MEMORY.search(text))),
+        ("a line of the kernel or the scheduler about a kill", "ill" in text and
+         re.search(r"\bkill", text, re.IGNORECASE) is not None),
+    ) if not there]
+    return (f"not in this log: {', '.join(absent)}",) if absent else ()
+
+
+def next_checks(findings: Sequence[Finding], retry: str | None) -> tuple[str, ...]:
+    """The commands that would tell more, most useful first."""
+    own = [f.fix.command for f in findings if f.fix and f.fix.command]
+    again = retry or "torchmedic run -- python YOUR_SCRIPT.py"
+    rest = (f"{again}   # tells how and where it ends, also without a traceback",
+            "dmesg -T | grep -i -E 'oom|killed process'   # did the kernel end it for memory?")
+    return tuple(dict.fromkeys([*own, *rest]))
+
+
+def _short(line: str) -> str:
+    return line if len(line) <= 120 else line[:117].rstrip() + "..."
