@@ -6,7 +6,7 @@ import re
 
 from torchmedic import wording
 from torchmedic.model import Evidence, Place
-from torchmedic.observed import Failure, Loader, Process, Run
+from torchmedic.observed import Failure, Frame, Loader, Process, Run, Stall
 from torchmedic.signals import signal_name
 
 # torch's own words in the parent, for every way a worker can end.
@@ -76,6 +76,18 @@ def loader_of(run: Run) -> Loader | None:
     main = run.main
     used = [i.loader for i in main.iterations if i.loader.workers] if main else []
     return used[-1] if used else None
+
+
+def waited_for(run: Run, stall: Stall) -> tuple[tuple[Process, tuple[Frame, ...]], ...]:
+    """Workers in the midst of a batch, with their stacks, while the main thread waits for one."""
+    main = run.main
+    own = stall.stacks.get(main.pid, {}).get("main", main.stack) if main else ()
+    if not any(f.file.endswith("dataloader.py") for f in own):
+        return ()
+    stacks = ((w, stall.stacks.get(w.pid, {}).get("main", ())) for w in run.workers)
+    # A worker with nothing to do sits in its queue: there is no frame of the dataset.
+    return tuple((worker, frames) for worker, frames in stacks
+                 if any(f.function == "fetch" or f.user for f in frames))
 
 
 def name(worker: Process) -> str:

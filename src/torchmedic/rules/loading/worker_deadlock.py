@@ -32,33 +32,17 @@ def in_run(run: Run) -> Iterator[Problem]:
     stall, main = run.hang, run.main
     if stall is None or main is None or stall.cpu_share > IDLE:
         return
-    if not _parent_waits(stall, main):
-        return
-    for worker in run.workers:
-        frames = stall.stacks.get(worker.pid, {}).get("main", ())
-        if frames and not _only_waits_for_work(frames):
+    for worker, frames in workers.waited_for(run, stall):
+        if _at_lock(run, frames):
             yield _problem(run, stall, worker, frames)
             return
-
-
-def _parent_stack(stall: Stall, main: Process) -> tuple[Frame, ...]:
-    return stall.stacks.get(main.pid, {}).get("main", main.stack)
-
-
-def _parent_waits(stall: Stall, main: Process) -> bool:
-    return any(f.file.endswith("dataloader.py") for f in _parent_stack(stall, main))
-
-
-def _only_waits_for_work(frames: tuple[Frame, ...]) -> bool:
-    """A worker with nothing to do sits in its queue; there is no frame of the dataset."""
-    return not any(f.function == "fetch" or f.user for f in frames)
 
 
 def _problem(run: Run, stall: Stall, worker: Process, frames: tuple[Frame, ...]) -> Problem:
     loader = workers.loader_of(run)
     place = worker.place_at(frames)
     method = loader.start_method if loader and loader.start_method else "fork"
-    parent = _parent_stack(stall, run.main) if run.main else ()
+    parent = stall.stacks.get(run.main.pid, {}).get("main", run.main.stack) if run.main else ()
     return Problem(
         f"{workers.name(worker)} waits in `{frames[-1].function}` {workers.doing(worker)}, and the "
         "training waits for it", replace(place, phase="data"),
@@ -69,7 +53,6 @@ def _problem(run: Run, stall: Stall, worker: Process, frames: tuple[Frame, ...])
          Evidence(f"no progress for {stall.after_s:.0f} s with "
                   f"{stall.cpu_share:.2f} cores in use", "supervisor")),
         _fix(method, frames), about=("stall", "ending"),
-        confidence="certain" if _at_lock(run, frames) else "likely",
     )
 
 
