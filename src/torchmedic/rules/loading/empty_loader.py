@@ -14,10 +14,11 @@ For an optional split that may be empty.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from torchmedic import wording
-from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
+from torchmedic.model import Evidence, Fix, Problem, Rule, Severity, fires, quiet
 from torchmedic.observed import Iteration, Run
 
 
@@ -45,16 +46,37 @@ def _problem(run: Run, item: Iteration) -> Problem:
     else:
         why = "the iterator ended before its first batch"
         fix = Fix("check what the dataset or the sampler yields")
-    trained = main.step > 0
+    given = any(other.batches for other in main.iterations)
+    worked = main.step > 0 or (given and not _trains(run, item))
     return Problem(
         f"the loader over `{loader.dataset}` gives no batch: {why}",
         main.place_at(item.started),
         (Evidence(wording.loader_text(loader), "loader"),
          Evidence(f"{wording.plural(main.step, 'optimizer step')} in the whole run", "recorder")),
-        fix, about=() if trained else ("ending",), severity="warning" if trained else "error",
+        fix, about=() if worked else ("ending",), severity=_severity(run, item, worked=worked),
         category="data" if loader.samples == 0 else "code",
     )
 
+
+def _severity(run: Run, item: Iteration, *, worked: bool) -> Severity:
+    """Where others gave steps or batches, an optional part may be empty.
+
+    Not one whose loop trains; and samples that `drop_last` leaves out were there to be used.
+    """
+    if not worked:
+        return "error"
+    return "info" if item.loader.samples == 0 and not _trains(run, item) else "warning"
+
+
+def _trains(run: Run, item: Iteration) -> bool:
+    """The loop's body calls `backward` or `step`, or something whose name tells of training."""
+    frame = wording.innermost_user(item.started)
+    script = run.script(frame.file) if frame else None
+    loops = script.loops_around(frame.line) if script and frame else ()
+    called = [node.func for loop in loops[:1] for node in ast.walk(loop.node)
+              if isinstance(node, ast.Call)]
+    names = [str(getattr(f, "attr", getattr(f, "id", ""))) for f in called]
+    return any(name in ("backward", "step") or "train" in name for name in names)
 
 
 _PROGRAM = """
@@ -70,6 +92,10 @@ for (x,) in torch.utils.data.DataLoader(data, batch_size=8, drop_last=True):
     loss.backward()
     optimizer.step()
 """
+_VALIDATED = _PROGRAM.format(samples=0) + """
+for (x,) in torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(8, 4))):
+    net(x)
+"""
 
 RULE = Rule(
     name="empty-loader", doc=__doc__, category="code", in_run=in_run,
@@ -79,5 +105,7 @@ RULE = Rule(
         fires(_PROGRAM.format(samples=0).replace("drop_last=True", "drop_last=False"),
               "the dataset is empty"),
         quiet(_PROGRAM.format(samples=20)),
+        fires(_VALIDATED, "the dataset is empty", line="drop_last=True",
+              title="nothing to train with, but a validation"),
     ),
 )
