@@ -268,6 +268,21 @@ class Widths(unittest.TestCase):
             self.assertRaises(RuntimeError, net, torch.randn(2, 99))
 unittest.main()
 """
+_LOOKED = """
+import torch
+from torch import nn
+torch.set_num_threads(1)
+net = nn.Linear(4, 2)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for x in torch.utils.data.DataLoader(torch.randn(12, 4), batch_size=4):
+    optimizer.zero_grad()
+    net(x).mean().backward()
+    optimizer.step()
+    try:
+        net(x.reshape(2, 8))
+    except Exception:
+        print("no picture")
+"""
 _OVER = """
 import torch
 torch.set_num_threads(1)
@@ -306,6 +321,7 @@ RULE = Rule(
         quiet(_HALVED, title="a smaller batch after each that is too large"),
         quiet(_RAISED, title="larger batches until one is too large"),
         quiet(_SKIPPED.format(width=4), title="one of several inputs, without training"),
+        quiet(_LOOKED, title="a look at the batch, after its step"),
         quiet(_OVER, title="the handler starts the loader over"),
         quiet(_TEST, title="a test wants the exception"),
         quiet(_PROGRAM.format(width=4, body=_LOSS, kind="ValueError", then="break")),
