@@ -66,9 +66,9 @@ def _execute(name: str, rest: list[str]) -> int:
     except UserError as error:
         print(f"torchmedic {name}: {error}", file=sys.stderr)
         return 2
-    except BrokenPipeError:
-        raise
     except Exception as error:
+        if isinstance(error, OSError) and error.filename is None:
+            raise  # standard output: `main` tells it
         if os.environ.get("TORCHMEDIC_DEBUG"):
             raise
         print(f"torchmedic {name}: our own failure: {type(error).__name__}: {error} "

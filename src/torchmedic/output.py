@@ -38,6 +38,20 @@ def opened(file: Path | None) -> Iterator[TextIO]:
         raise UserError(f"can't write {file}: {error.strerror or error}") from None
 
 
+def check(file: Path) -> None:
+    """Raises UserError where an answer could not be written: better now than after hours."""
+    real = file.resolve()
+    if real.is_dir():
+        why = "it is a folder"
+    elif not real.parent.is_dir():
+        why = f"there is no folder {real.parent}"
+    elif not os.access(real if real.exists() and not real.is_file() else real.parent, os.W_OK):
+        why = "no permission to write there"
+    else:
+        return
+    raise UserError(f"can't write {file}: {why}")
+
+
 def replace_file(file: Path, text: str) -> None:
     """Writes text in the place of what the file held: a reader sees the old or the new."""
     import tempfile

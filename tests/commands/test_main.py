@@ -58,6 +58,9 @@ def test_help_lists_every_command_with_its_summary():
     (["rule"], "the following arguments are required: name"),
     (["runs", "--limit", "many"], "invalid int value: 'many'"),
     (["report"], "there are no runs here yet"),
+    (["run", "--", ""], "which command? Its first word is empty"),
+    (["run", "-o", "/nonexistent/x.txt", "--", "touch", "started"], "there is no folder"),
+    (["run", "-o", ".", "--", "touch", "started"], "can't write .: it is a folder"),
     (["rules", "-o", "absent/file"], "can't write absent/file: No such file"),
     (["", ], "there is no command ''"),
 ])
@@ -132,6 +135,22 @@ def test_the_history_and_its_reports(tmp_path):
     assert (written.returncode, written.stdout) == (0, "")
     assert json.loads((tmp_path / "out.json").read_text())["verdict"]["rule"] == "ragged-batch"
     assert call("report", unfinished.id).returncode == 2
+
+
+def test_a_full_standard_output_is_no_failure_of_ours():
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-m", "torchmedic", "runs"], stdout=full,
+                              stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (
+        125, "torchmedic: can't write: No space left on device\n")
+
+
+def test_a_report_that_can_not_be_written_is_shown_instead(tmp_path):
+    (tmp_path / "there").mkdir()
+    done = call("run", "-o", "there/x.txt", "--", "rmdir", "there")
+    assert done.returncode == 0 and "no failure found" in done.stderr
+    assert "can't write there/x.txt: No such file or directory; the report follows" in done.stderr
+    assert str(tmp_path / ".torchmedic" / "runs") in done.stderr
 
 
 def test_a_closed_pipe_is_quiet():

@@ -40,10 +40,15 @@ def _seconds(text: str) -> float:
 
 def execute(args: argparse.Namespace) -> int:
     command = command_of(args.command)
-    if not command:
-        print("torchmedic run: which command? For example: torchmedic run -- python train.py",
-              file=sys.stderr)
+    if not command or not command[0]:
+        empty = " Its first word is empty." if command else ""
+        print(f"torchmedic run: which command?{empty} For example: torchmedic run -- python "
+              "train.py", file=sys.stderr)
         return 2
+    if args.output_file is not None:
+        from torchmedic import output
+
+        output.check(args.output_file)
     from torchmedic.supervise.child import NotStarted
     from torchmedic.supervise.service import run_and_diagnose
 

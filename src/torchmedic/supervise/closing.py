@@ -71,8 +71,12 @@ def retry(run: Run, findings: tuple[Finding, ...]) -> str | None:
 
 def show(diagnosed: Diagnosis, outcome: Outcome, output_format: str, file: Path | None) -> None:
     if file is not None:
-        report.write_file(diagnosed, output_format, file)
-        return
+        try:
+            report.write_file(diagnosed, output_format, file)
+            return
+        except OSError as error:
+            sys.stderr.write(f"\ntorchmedic: can't write {file}: {error.strerror or error}; the "
+                             f"report follows, and is kept in {diagnosed.run_folder}\n")
     if output_format == "full":
         sys.stderr.write(gap(diagnosed, outcome.output))
     report.write(diagnosed, output_format, sys.stderr)
