@@ -15,7 +15,8 @@ BAD = re.compile(
     r"|(?:exit(?:ed)?[ _-]?(?:with )?(?:code|status)|exitcode) ?:? ?(?!0\b)-?\d"
     r"|\b(?:CRITICAL|FATAL)\b|Exiting due to|terminate called|ChildFailedError"
     r"|^\W*(?:ERROR|Error|error)\b|^[\w.]*(?:Error|Exception)\b(?! ignored)")
-PROMPT = re.compile(r"^(?:\([\w.-]+\) ?)?[\w.-]+@[\w.-]+:[^$#]*[$#]|^PS [A-Z]:\\[^>]*>|^[A-Z]:\\[^>]*>")
+PROMPT = re.compile(r"^(?:\([\w.-]+\) ?)?[\w.-]+@[\w.-]+:[^$#]*[$#]"
+                    r"|^PS [A-Z]:\\[^>]*>|^[A-Z]:\\[^>]*>")
 BAR = re.compile(r"(\d+)%\|")
 COUNT = re.compile(r"(?:epoch|step|iter\w*)\D{0,4}(\d+) ?(?:/|of) ?(\d+)", re.IGNORECASE)
 MEMORY = re.compile(r"out of memory|oom|Cannot allocate", re.IGNORECASE)

@@ -1,0 +1,1 @@
+"""The CUDA runtime, its libraries and its driver."""
