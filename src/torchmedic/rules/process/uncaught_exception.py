@@ -138,8 +138,6 @@ RULE = Rule(
     examples=(
         fires(_KEY % "{}", "`KeyError: 'weight'` ended the program in `lookup`",
               "on this line: `x` (2, 3)", line='table["weight"]', title="key"),
-        fires("import torch\nimport no_such_module_here\n", "`ModuleNotFoundError: No module named",
-              "install the package that holds `no_such_module_here`", title="module"),
         fires(_LOG, "`ValueError: no such split: vaild` ended the program in `main`", kind="log",
               title="traceback"),
         quiet(_KEY % '{"weight": 1}', title="right key"),
