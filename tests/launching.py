@@ -2,6 +2,7 @@
 
 import json
 import os
+import site
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from torchmedic.supervise.spools import read_spools
 
 SOURCE = Path(torchmedic.__file__).resolve().parents[1]
 PYTHON = sys.executable
+# An installed torchmedic has put its .pth beside itself, an import from a checkout has not.
+HAS_PTH = any((Path(folder) / "torchmedic.pth").exists() for folder in site.getsitepackages())
 # Neither the program nor its children could import torchmedic: as with the tool in a venv of its own.
 TORCHMEDIC = (PYTHON, "-E", "-c", f"import sys; sys.path.insert(0, {str(SOURCE)!r}); "
               "from torchmedic.main import main; sys.exit(main())")
