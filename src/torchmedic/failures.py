@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -9,6 +10,10 @@ from torchmedic import caught
 from torchmedic.observed import Failure, Log, Process, Run
 
 ENDING = "ending"
+REPORTS = re.compile(r"background workers are no longer alive|exited unexpectedly"
+                     r"|process \d+ terminated with exit code"
+                     r"|can only (?:join|test) a child process")
+LAUNCHERS = ("ChildFailedError", "ProcessExitedException", "CalledProcessError")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +80,17 @@ def _last_told(told: Sequence[Failure]) -> Failure | None:
     traceback, with no frame of the user's, only reports it.
     """
     lasting = [f for f in told if not f.swallowed]
+    lasting = [f for f in lasting if not only_reports(f)] or lasting
     ranks = [f for f in lasting if f.rank is not None]
     if ranks:
         return ranks[0]
     own = [f for f in lasting if f.user_frame or not f.frames]
     return next(reversed(own or lasting), None)
+
+
+def only_reports(failure: Failure) -> bool:
+    """It says that another process ended, and not why."""
+    return failure.short_type in LAUNCHERS or REPORTS.search(failure.message) is not None
 
 
 def _with_earlier(failure: Failure, about: tuple[str, ...], order: float) -> Iterator[Witness]:

@@ -15,12 +15,36 @@ Never.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
-from torchmedic import wording
+from torchmedic import hostkills, logtext, wording
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
-from torchmedic.observed import Process, Run
+from torchmedic.observed import Log, Process, Run
 from torchmedic.signals import signal_name
+
+ROOT = re.compile(r"Root Cause \(first observed failure\)")
+RANK = re.compile(r"^\s*rank\s*: (?P<rank>\d+)")
+CODE = re.compile(r"exitcode\s*: ?(?P<code>-?\d+)")
+
+
+def in_log(log: Log) -> Iterator[Problem]:
+    """The launcher's summary, where the failed rank's own traceback is missing."""
+    root, code = logtext.first(log, ROOT), logtext.first(log, CODE)
+    failed = [f for f in logtext.lasting(log) if f.short_type == "ChildFailedError"]
+    if hostkills.own_cause(log) or not (failed or root) or code is None:
+        return
+    rank = next((hit.match["rank"] for hit in logtext.hits(log, RANK)
+                 if root and hit.number > root.number), None)
+    number = int(code.match["code"])
+    how = signal_name(-number) if number < 0 else f"exit code {number}"
+    yield Problem(
+        f"rank {rank or '?'} failed first, with {how}; its own traceback is not in this log",
+        evidence=(code.evidence,), category="unknown", confidence="likely",
+        fix=Fix("look for the first traceback above, or in the ranks' own logs",
+                "`torchrun --log-dir logs --redirects 3` keeps each rank's output; `@record` above "
+                "`main` puts the traceback into the summary"),
+        about=logtext.about(*failed))
 
 
 def in_run(run: Run) -> Iterator[Problem]:
@@ -71,9 +95,14 @@ torch.distributed.destroy_process_group()
 
 RULE = Rule(
     name="rank-failed", doc=__doc__, category="code", level="symptom", in_run=in_run,
+    in_log=in_log,
     examples=(
         fires(_PROGRAM.format(port=29517, body="net(x) if rank == 0 else {}['lr']"),
               "rank 1 of 2 failed first, with `KeyError`"),
+        fires("torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\nRoot Cause "
+              "(first observed failure):\n[0]:\n  rank      : 3 (local_rank: 3)\n"
+              "  exitcode  : 1 (pid: 9)\n",
+              "rank 3 failed first, with exit code 1", "@record", kind="log", title="summary"),
         quiet(_PROGRAM.format(port=29518, body="net(x)")),
     ),
 )

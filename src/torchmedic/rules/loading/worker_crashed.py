@@ -18,9 +18,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from torchmedic import wording, workers
+from torchmedic import hostkills, logtext, toldends, wording, workers
 from torchmedic.model import Fix, Problem, Rule, fires, quiet
-from torchmedic.observed import ExitCall, Process, Run
+from torchmedic.observed import ExitCall, Log, Process, Run
+from torchmedic.remedies import raised
 from torchmedic.signals import CRASHES
 
 
@@ -36,6 +37,29 @@ def in_run(run: Run) -> Iterator[Problem]:
         if call is not None:
             yield _left(run, worker, call)
             return
+
+
+def in_log(log: Log) -> Iterator[Problem]:
+    """A log says that a worker is gone, not what it did."""
+    told = logtext.said_by(log, workers.EXITED)
+    crash = next((end for end in toldends.ends(log) if end.worker and end.signal in CRASHES), None)
+    if (told is None and crash is None) or hostkills.own_cause(log):
+        return
+    if crash is None and any(end.signal == "SIGKILL" for end in toldends.ends(log)):
+        return
+    if crash is not None and crash.signal == "SIGBUS":
+        return  # `shared-memory-exhausted`
+    if crash is None and told and "killed by" in told.message:
+        return  # `worker-killed`
+    how = f"crashed in native code with {crash.signal}" if crash else "ended without an exception"
+    yield Problem(
+        f"a DataLoader worker {how}; the log does not say at which sample",
+        where=told.place if told else None, confidence="likely", category="unknown",
+        evidence=(crash.hit.evidence,) if crash else (raised(told),) if told else (),
+        fix=Fix("run once with `num_workers=0` under faulthandler: it shows the line, and the "
+                "sample is the one at hand", command="python -X faulthandler …"),
+        about=logtext.about(*(f for f in logtext.lasting(log) if workers.EXITED.search(f.message))),
+    )
 
 
 def _crashed(run: Run, worker: Process, name: str | None) -> Problem:
@@ -64,7 +88,7 @@ def _left(run: Run, worker: Process, call: ExitCall) -> Problem:
 
 
 RULE = Rule(
-    name="worker-crashed", doc=__doc__, category="code", in_run=in_run,
+    name="worker-crashed", doc=__doc__, category="code", in_run=in_run, in_log=in_log,
     examples=(
         fires(workers.EXAMPLE.format("ctypes.string_at(0)"), "crashed with SIGSEGV", "batch 2",
               "in string_at", "exit code -11", line="ctypes.string_at(0)"),
@@ -72,6 +96,9 @@ RULE = Rule(
               line="os._exit(0)"),
         fires(workers.EXAMPLE.format("sys.exit(5)"), "ended itself with `sys.exit(5)`",
               "exit code 5", line="sys.exit(5)"),
+        fires("RuntimeError: DataLoader worker (pid 88) is killed by signal: Segmentation "
+              "fault. \n", "crashed in native code with SIGSEGV", "num_workers=0",
+              kind="log", title="log"),
         quiet(workers.EXAMPLE.format("pass")),
     ),
 )

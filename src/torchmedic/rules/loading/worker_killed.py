@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from torchmedic import wording, workers
+from torchmedic import logtext, toldends, wording, workers
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
-from torchmedic.observed import Process, Run
+from torchmedic.observed import Log, Process, Run
 from torchmedic.signals import CRASHES
 
 
@@ -42,6 +42,18 @@ def in_run(run: Run) -> Iterator[Problem]:
         return
 
 
+def in_log(log: Log) -> Iterator[Problem]:
+    for end in toldends.ends(log):
+        if end.worker and end.signal not in CRASHES:
+            told = logtext.said_by(log, workers.EXITED)
+            yield Problem(
+                f"a DataLoader worker was killed by {end.signal}",
+                where=told.place if told else None, evidence=(end.hit.evidence,),
+                fix=Fix("find who sent it (kernel log, scheduler)",
+                        command="dmesg -T | grep -i -E 'kill|oom'"), about=logtext.about(told))
+            return
+
+
 def _sender(run: Run, worker: Process, name: str) -> Iterator[Evidence]:
     for sent in run.signals:
         if sent.target == worker.pid and sent.signal == name:
@@ -57,10 +69,13 @@ def _sender(run: Run, worker: Process, name: str) -> Iterator[Evidence]:
 
 RULE = Rule(
     name="worker-killed", doc=__doc__, category="environment", level="symptom", in_run=in_run,
+    in_log=in_log,
     examples=(
         fires(workers.EXAMPLE.format("os.kill(os.getpid(), signal.SIGKILL)"), "killed by SIGKILL",
               "batch 2 (samples 4 to 7)", "the worker itself sent SIGKILL at train.py:9",
               "exit code -9"),
+        fires("RuntimeError: DataLoader worker (pid 88) is killed by signal: Terminated. \n",
+              "killed by SIGTERM", kind="log", title="log"),
         quiet(workers.EXAMPLE.format("pass")),
     ),
 )

@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from torchmedic import wording, workers
+from torchmedic import hostkills, wording, workers
 from torchmedic.model import Confidence, Evidence, Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure, Loader, Process, Run
 from torchmedic.remedies import raised
@@ -155,8 +155,9 @@ for batch in torch.utils.data.DataLoader(torch.randn(12, 4), batch_size=4):
 
 RULE = Rule(
     name="host-out-of-memory", doc=__doc__, category="memory", in_failure=in_failure,
-    in_run=in_run,
+    in_run=in_run, in_log=hostkills.in_log,
     examples=(
+        *hostkills.EXAMPLES,
         fires(_PROGRAM.format(numbers="2 << 30"), "a request for 8 GiB was refused",
               line="kept.append(torch.zeros(2 << 30))"),
         quiet(_PROGRAM.format(numbers=1000)),

@@ -18,26 +18,49 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from torchmedic import wording, workers
+from torchmedic import logtext, wording, workers
 from torchmedic.model import Fix, Problem, Rule, fires, quiet
-from torchmedic.observed import Failure, Process, Run
+from torchmedic.observed import Failure, Log, Process, Run
 from torchmedic.remedies import raised
 
 PATTERN = re.compile(
     r"out of shared memory|insufficient shared memory|unable to write to file </torch_"
     r"|unable to (?:open|mmap|resize) shared memory object|No space left on device.*(?:shm|torch_)"
     r"|(?:shm|/torch_\d+).*No space left on device", re.I)
+GUESS = re.compile(r"killed by signal: Bus error|bus error encountered in worker", re.I)
+RAISED = re.compile(r"shm[-_ ]size|--ipc|共享内存|shared memory|/dev/shm", re.I)
 FIX = Fix("give /dev/shm more room: docker run --shm-size=8g (or --ipc=host)",
           detail="or use fewer workers, or a smaller prefetch_factor",
           command="df -h /dev/shm")
 
 
 def in_failure(failure: Failure) -> Iterator[Problem]:
-    if failure.how != "logged" and "killed by signal" in failure.message:
+    if "killed by signal" in failure.message:
         return  # torch only guesses; in a run the worker's own stack is known
     if PATTERN.search(failure.message) and "Too many open files" not in failure.message:
         yield Problem("shared memory (`/dev/shm`) is full: workers can't hand over their batches",
                       failure.place, (raised(failure),), FIX)
+
+
+def in_log(log: Log) -> Iterator[Problem]:
+    """torch's guess after a bus error: right as a rule, unless somebody looked into it."""
+    told = logtext.said_by(log, GUESS)
+    hit = logtext.first(log, GUESS)
+    if hit is None:
+        return
+    where = told.place if told else None
+    excluded = next((h for h in logtext.hits(log, RAISED) if not GUESS.search(h.text)), None)
+    if excluded is None:
+        yield Problem("a worker died of a bus error: shared memory (`/dev/shm`) is full",
+                      where, (hit.evidence,), FIX, about=logtext.about(told), confidence="likely")
+        return
+    yield Problem(
+        "a worker died of a bus error, and shared memory is said to be large enough", where,
+        (hit.evidence, excluded.evidence), Fix(
+            "look at memory-mapped files (LMDB, .npy, HDF5) that the dataset reads: one that was "
+            "cut short gives a bus error too", "`df -h /dev/shm` while it trains shows whether "
+            "shared memory is really free", command="watch df -h /dev/shm"),
+        about=logtext.about(told), confidence="possible", category="unknown")
 
 
 def in_run(run: Run) -> Iterator[Problem]:
@@ -70,7 +93,7 @@ RuntimeError: DataLoader worker (pid 4711) is killed by signal: Bus error. It is
 
 RULE = Rule(
     name="shared-memory-exhausted", doc=__doc__, category="environment", in_failure=in_failure,
-    in_run=in_run,
+    in_run=in_run, in_log=in_log,
     examples=(
         fires(_LOG, "shared memory", "--shm-size", kind="log"),
         quiet(_LOG.partition("Bus error")[0] + "Segmentation fault. \n", kind="log",

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from torchmedic import wording
+from torchmedic import logtext, wording
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
-from torchmedic.observed import ExitCall, Failure, Process, Run
+from torchmedic.observed import ExitCall, Failure, Log, Process, Run
 
 
 def in_run(run: Run) -> Iterator[Problem]:
@@ -32,6 +32,18 @@ def in_run(run: Run) -> Iterator[Problem]:
         yield _handled(run, main, handled)
     elif error is not None or run.main_signal == "SIGINT":
         yield _interrupted(run, main, error)
+
+
+def in_log(log: Log) -> Iterator[Problem]:
+    told = logtext.lasting(log)
+    bare = next((n for n, line in enumerate(log.lines, 1) if line.strip() == "KeyboardInterrupt"),
+                None)
+    last = told[-1] if told and told[-1].short_type == "KeyboardInterrupt" else None
+    if last is not None or (bare is not None and not told):
+        yield Problem(
+            "the run was interrupted", last.place if last else None,
+            (Evidence("KeyboardInterrupt", f"log:{last.line_number if last else bare}"),),
+            about=logtext.about(last), severity="warning")
 
 
 def _handled(run: Run, main: Process, call: ExitCall) -> Problem:
@@ -81,6 +93,7 @@ for number, batch in enumerate(torch.utils.data.DataLoader(torch.randn(12, 4), b
 
 RULE = Rule(
     name="interrupted", doc=__doc__, category="environment", level="symptom", in_run=in_run,
+    in_log=in_log,
     examples=(
         fires(_PROGRAM.format("", "signal.raise_signal(signal.SIGINT)"), "in batch 2"),
         fires(_PROGRAM.format(
@@ -89,6 +102,8 @@ RULE = Rule(
         fires(_PROGRAM.format(
             "def bye(number, frame):\n    sys.exit(130)\nsignal.signal(signal.SIGINT, bye)",
             "signal.raise_signal(signal.SIGINT)"), "handler ended it with code 130"),
+        fires("epoch 1\nTraceback (most recent call last):\n  File \"fit.py\", line 3, in step\n"
+              "    go()\nKeyboardInterrupt\n", "the run was interrupted", kind="log", title="log"),
         quiet(_PROGRAM.format("", "pass")),
     ),
 )

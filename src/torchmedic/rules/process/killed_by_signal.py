@@ -16,15 +16,18 @@ When you stopped the run yourself.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
-from torchmedic import wording
+from torchmedic import hostkills, logtext, toldends, wording
 from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
-from torchmedic.observed import Process, Run, SignalSent
+from torchmedic.observed import Log, Process, Run, SignalSent
 from torchmedic.signals import CRASHES
 
 # These have rules of their own: native-crash, interrupted.
 ELSEWHERE = (*CRASHES, "SIGINT")
+SCHEDULER = re.compile(r"CANCELLED AT .*?(?:DUE TO (?P<why>[A-Z ]+?))? ?\*\*\*"
+                       r"|=>> PBS: job killed: (?P<pbs>.*)|TERM_RUNLIMIT")
 FIXES = {
     "SIGHUP": Fix("start the run where no terminal can take it along: tmux, nohup or a scheduler"),
     "SIGTERM": Fix("find who ended it: a scheduler's time limit, a container that was stopped, "
@@ -48,6 +51,24 @@ def in_run(run: Run) -> Iterator[Problem]:
         _fix(run, name), about=("ending",),
         category="code" if _sent(run, name) else "environment",
     )
+
+
+def in_log(log: Log) -> Iterator[Problem]:
+    """A scheduler's line, or a signal that ended it. SIGKILL is `host-out-of-memory`'s."""
+    stopped = logtext.first(log, SCHEDULER)
+    if stopped is not None:
+        why = stopped.match["why"] or "a scheduler's order"
+        yield Problem(f"the scheduler ended the job: {why.lower()}", evidence=(stopped.evidence,),
+                      fix=Fix("ask for more time, or save checkpoints often enough and resume"),
+                      about=logtext.about(*logtext.lasting(log)))
+        return
+    ends = [end for end in toldends.ends(log) if not end.worker]
+    last = next((end for end in reversed(ends) if end.signal in ("SIGTERM", "SIGHUP")), None)
+    if last is None or hostkills.own_cause(log) or any(end.signal not in FIXES for end in ends) \
+            or any(end.signal == "SIGKILL" for end in ends):
+        return
+    yield Problem(f"the process was ended by {last.signal}", evidence=(last.hit.evidence,),
+                  fix=FIXES[last.signal], about=logtext.about(*logtext.lasting(log)))
 
 
 def _abrupt(run: Run, main: Process) -> Problem:
@@ -121,6 +142,7 @@ for number, batch in enumerate(loader):
 
 RULE = Rule(
     name="killed-by-signal", doc=__doc__, category="environment", level="symptom", in_run=in_run,
+    in_log=in_log,
     examples=(
         fires(_PROGRAM.format("os.kill(os.getpid(), signal.SIGKILL)"), "SIGKILL", "in batch 2",
               "the process itself sent it at train.py:10",
@@ -128,6 +150,11 @@ RULE = Rule(
         fires(_PROGRAM.format("os.killpg(0, signal.SIGKILL)"), "the process itself sent it",
               line="os.killpg(0, signal.SIGKILL)", title="to its own group"),
         fires(_PROGRAM.format("os.kill(os.getpid(), signal.SIGTERM)"), "SIGTERM", "in batch 2"),
+        fires("epoch 9\nslurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2024-01-01T10:00:00 DUE TO "
+              "TIME LIMIT ***\n", "the scheduler ended the job: time limit", kind="log",
+              title="scheduler"),
+        fires("epoch 9\nSignalException: Process 7 got signal: 1\n", "ended by SIGHUP", "tmux",
+              kind="log", title="terminal"),
         quiet(_PROGRAM.format("pass")),
     ),
 )

@@ -18,9 +18,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from torchmedic import wording
-from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
-from torchmedic.observed import Process, Run
+from torchmedic import hostkills, logtext, toldends, wording
+from torchmedic.logs.faulthandler import read_dumps
+from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
+from torchmedic.observed import Frame, Log, Process, Run
 from torchmedic.signals import CRASHES
 
 # What libc, libstdc++ and CUDA print before they abort.
@@ -45,6 +46,32 @@ def in_run(run: Run) -> Iterator[Problem]:
          *_last_words(run), *wording.progress(run)),
         _fix(main), about=("ending",),
     )
+
+
+def in_log(log: Log) -> Iterator[Problem]:
+    crash = next((end for end in reversed(toldends.ends(log)) if not end.worker and
+                  (end.signal in CRASHES or not end.signal.startswith("SIG"))), None)
+    dump = next((d for d in read_dumps(log.lines) if d.error and d.current), None)
+    if hostkills.own_cause(log) or (crash is None and dump is None):
+        return
+    frames = dump.current.frames if dump and dump.current else ()
+    what = crash.signal if crash else dump.error if dump else ""
+    yield Problem(
+        f"native code crashed ({what})" + ("" if frames else "; the log does not say where"),
+        where=_told_place(frames), confidence="likely",
+        evidence=(*((crash.hit.evidence,) if crash else ()),
+                  *wording.stack_evidence(frames, "faulthandler")),
+        fix=Fix("look at the call at that line; update or reinstall the library it belongs to")
+        if frames else Fix("run it again under faulthandler, which shows the Python line",
+                           "then with `num_workers=0`, and watch the memory meanwhile",
+                           command="python -X faulthandler …"),
+        about=logtext.about(*logtext.lasting(log)), category="code" if frames else "unknown",
+    )
+
+
+def _told_place(frames: tuple[Frame, ...]) -> Place | None:
+    frame = wording.innermost_user(frames)
+    return Place(file=frame.file, line=frame.line, function=frame.function) if frame else None
 
 
 def _aborted(main: Process) -> Iterator[Evidence]:
@@ -101,11 +128,18 @@ for batch in torch.utils.data.DataLoader(torch.randn(12, 4), batch_size=4):
 """
 
 RULE = Rule(
-    name="native-crash", doc=__doc__, category="code", in_run=in_run,
+    name="native-crash", doc=__doc__, category="code", in_run=in_run, in_log=in_log,
     examples=(
         fires(_PROGRAM.format("ctypes.string_at(0)"), "SIGSEGV", "in batch 2",
               "inside `scale` (Scale)", "in string_at", line="ctypes.string_at(0)"),
         fires(_PROGRAM.format("os.abort()"), "SIGABRT", "called os.abort() at train.py:13"),
+        fires("epoch 1 step 40\nSegmentation fault (core dumped)\n", "(SIGSEGV)", "-X faulthandler",
+              kind="log", title="log"),
+        fires("epoch 1\n\nProcess finished with exit code -1073741819 (0xC0000005)\n",
+              "(access violation)", kind="log", title="Windows"),
+        fires("Fatal Python error: Segmentation fault\n\nCurrent thread 0x01 (most recent call "
+              "first):\n  File \"fit.py\", line 7 in load\n", "Segmentation fault", "load",
+              kind="log", title="faulthandler"),
         quiet(_PROGRAM.format("pass")),
     ),
 )

@@ -86,6 +86,8 @@ def _category(failure: Failure) -> Category:
         return "environment"
     if failure.short_type == "MemoryError":
         return "memory"
+    if failure.how == "logged" and failure.frames and failure.user_frame is None:
+        return "environment"  # no line of the program is on the stack
     if failure.short_type == "FileNotFoundError" and reading(failure):
         return "data"
     return "environment" if failure.short_type == "PermissionError" else "code"
