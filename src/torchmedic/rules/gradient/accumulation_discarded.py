@@ -1,0 +1,105 @@
+"""Gradients are cleared before the optimizer has used them.
+
+## What you see
+No error. Of the batches that were to be accumulated only the last one counts, or nothing is
+learned at all.
+## Why
+`zero_grad()` runs for every batch, `step()` only for every k-th: what the batches between added
+is thrown away. Between `backward()` and `step()` it throws away everything.
+## Fix
+Clear right after the step, under the same condition.
+## When this is fine
+Never.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
+from torchmedic.source.flow import Event, Trace, trace_of
+from torchmedic.source.flow.trace import shares
+from torchmedic.source.flow.training import Update, conditions, place, unconditional, updates
+from torchmedic.source.script import Script
+from torchmedic.trainings import STEP, training
+
+
+def in_source(script: Script) -> Iterator[Problem]:
+    trace = trace_of(script)
+    for update in updates(trace):
+        cleared = _between(trace, update) or _every_batch(trace, update)
+        if cleared:
+            yield _problem(script, update, cleared)
+
+
+def _every_batch(trace: Trace, update: Update) -> Event | None:
+    """Cleared in each round of the loop, while only every k-th steps."""
+    if update.loop is not update.backward.loops[-1] or not update.step.periodic(update.loop):
+        return None
+    if not unconditional(update.backward, update.loop):
+        return None
+    return next((e for e in trace.inside(update.loop, "clear") if unconditional(e, update.loop)
+                 and e.loops[-1] is update.loop and _same(update, e)), None)
+
+
+def _between(trace: Trace, update: Update) -> Event | None:
+    """backward, clear, step: in this order in one round."""
+    for event in trace.events[update.backward.at:update.step.at]:
+        if event.kind == "clear" and update.loop in event.frames and _same(update, event):
+            if conditions(event) <= conditions(update.step) and (
+                    event.target is not None and event.loops == update.step.loops):
+                return event
+    return None
+
+
+def _same(update: Update, event: Event) -> bool:
+    target = event.target
+    if target is None or not shares(update.step.target, target):
+        return False
+    return target.kind in ("optimizer", "instance", "module") and (
+        target.kind != "optimizer" or target is update.step.target)
+
+
+def _problem(script: Script, update: Update, cleared: Event) -> Problem:
+    backward, step = update.backward.line, update.step.line
+    return Problem(
+        "gradients are cleared before `step()` has used them",
+        where=place(script.file, cleared), confidence="likely",
+        evidence=(Evidence(f"line {backward} computes them, line {cleared.line} clears them, "
+                           f"line {step} steps", "source"),),
+        fix=Fix("`zero_grad()` right after `step()`, under the same condition", "", "unsafe"))
+
+
+_BETWEEN = """
+loss = criterion(model(x), y)
+loss.backward()
+optimizer.zero_grad()
+optimizer.step()
+"""
+_EVERY = """
+optimizer.zero_grad()
+loss = criterion(model(x), y) / 4
+loss.backward()
+if (i + 1) % 4 == 0:
+    optimizer.step()
+"""
+_RIGHT = """
+loss = criterion(model(x), y) / 4
+loss.backward()
+if (i + 1) % 4 == 0 or i + 1 == len(loader):
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+_FINITE = STEP.replace("optimizer.step()", "if torch.isfinite(loss):\n    optimizer.step()")
+
+RULE = Rule(
+    name="accumulation-discarded", doc=__doc__, category="code", severity="warning",
+    in_source=in_source, examples=(
+        fires(training(_EVERY, index=True), "cleared before `step()`", kind="source",
+              line="optimizer.zero_grad()", title="every batch"),
+        fires(training(_BETWEEN), kind="source", line="optimizer.zero_grad()", title="between"),
+        quiet(training(_RIGHT, index=True), kind="source", title="accumulated"),
+        quiet(training(_FINITE), kind="source", title="skipped when not finite"),
+        quiet(training(), kind="source", title="plain"),
+    ),
+)

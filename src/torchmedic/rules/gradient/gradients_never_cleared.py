@@ -1,0 +1,115 @@
+"""Gradients are not cleared between optimizer steps, so each step uses the sum of all batches.
+
+## What you see
+No error. The gradient norm grows from batch to batch; the loss is noisy, then diverges or stays
+worse than it should be.
+## Why
+`backward()` adds to `param.grad`; nothing replaces it. Without `zero_grad()` for each step, the
+gradients of all earlier batches are still in it.
+## Fix
+`optimizer.zero_grad()` once for each optimizer step, before `backward()`.
+## When this is fine
+Gradient accumulation, where the gradients are cleared after each `step()`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
+from torchmedic.source.flow import trace_of
+from torchmedic.source.flow.trace import Event, Trace, shares
+from torchmedic.source.flow.training import Update, clears, place, updates, written
+from torchmedic.source.script import Script
+from torchmedic.trainings import MODEL, STEP, training
+
+
+def in_source(script: Script) -> Iterator[Problem]:
+    trace = trace_of(script)
+    for update in updates(trace):
+        if not clears(trace, update.loop, update.step.target):
+            yield _problem(trace, update)
+
+
+def _problem(trace: Trace, update: Update) -> Problem:
+    owner = _owner(update.step)
+    outside = next((e for e in trace.before(update.backward, "clear")
+                    if e.loops and shares(update.step.target, e.target)
+                    and set(e.loops) < set(update.backward.loops)), None)
+    where = outside or update.backward
+    loop = getattr(update.loop.node, "lineno", 0)
+    facts = [Evidence(f"line {update.backward.line}: `backward()` adds to the gradients in the "
+                      f"loop of line {loop}; line {update.step.line} steps", "source")]
+    if outside:
+        facts.append(Evidence(f"line {outside.line}: they are cleared outside that loop", "source"))
+    return Problem(
+        f"`{owner}` steps in each round of a loop that never clears its gradients",
+        where=place(trace.script.file, where), evidence=tuple(facts), confidence="likely",
+        fix=Fix(f"`{owner}.zero_grad()` inside the loop, before `backward()`", "", "unsafe"))
+
+
+def _owner(step: Event) -> str:
+    args = getattr(step.node, "args", [])
+    if step.value is not None and args:
+        import ast
+
+        return ast.unparse(args[0])  # scaler.step(optimizer)
+    return written(step)
+
+
+_NEVER = STEP.replace("optimizer.zero_grad()\n", "")
+_HELPER = """
+def clear(optimizer):
+    for group in optimizer.param_groups:
+        for p in group["params"]:
+            p.grad = None
+"""
+_CLOSURE = """
+def closure():
+    optimizer.zero_grad()
+    loss = criterion(model(x), y)
+    loss.backward()
+    return loss
+optimizer.step(closure)
+"""
+_ACCUMULATED = """
+loss = criterion(model(x), y) / 4
+loss.backward()
+if (i + 1) % 4 == 0:
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+"""
+_METHOD = """
+class Trainer:
+    def __init__(self, model, optimizer):
+        self.model, self.optimizer = model, optimizer
+
+    def train_step(self, x, y):
+        loss = criterion(self.model(x), y)
+        loss.backward()
+        self.optimizer.step()
+        return loss.item()
+
+
+trainer = Trainer(model, optimizer)
+"""
+
+RULE = Rule(
+    name="gradients-never-cleared", doc=__doc__, category="code", severity="warning",
+    in_source=in_source, examples=(
+        fires(training(_NEVER), "never clears its gradients", "`optimizer.zero_grad()`",
+              kind="source", line="loss.backward()", title="never"),
+        fires(training(_NEVER, before="optimizer.zero_grad()"), "cleared outside that loop",
+              kind="source", line="optimizer.zero_grad()", title="once per epoch"),
+        fires(training("trainer.train_step(x, y)", more=_METHOD), kind="source",
+              line="loss.backward()", title="in a method"),
+        quiet(training(), kind="source", title="cleared"),
+        quiet(training(_NEVER + "model.zero_grad()"), kind="source", title="by the model"),
+        quiet(training("clear(optimizer)\n" + _NEVER, more=_HELPER), kind="source",
+              title="in a helper"),
+        quiet(training(_CLOSURE), kind="source", title="closure"),
+        quiet(training(_ACCUMULATED, index=True), kind="source", title="accumulation"),
+        quiet(training(_NEVER + "scheduler_step_and_clear(optimizer)", setup=MODEL),
+              kind="source", title="unknown helper"),
+    ),
+)

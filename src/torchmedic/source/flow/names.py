@@ -1,0 +1,75 @@
+"""Imported names as full names, and the files of the project that they come from."""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Iterator
+
+from torchmedic.source.script import Script
+
+LIBRARIES = frozenset((
+    "torch", "torchvision", "torchaudio", "torchtext", "numpy", "random", "math", "os", "sys",
+    "copy", "time", "json", "argparse", "itertools", "functools", "collections", "typing", "tqdm",
+    "pathlib", "re", "logging", "pickle", "matplotlib", "sklearn", "scipy", "pandas", "PIL", "cv2",
+    "transformers", "timm", "lightning", "pytorch_lightning", "accelerate", "wandb", "dataclasses",
+))
+
+
+def imported(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str]]:
+    """(local name, full name); `*` stands for itself."""
+    if isinstance(node, ast.Import):
+        for alias in node.names:
+            if alias.asname:
+                yield alias.asname, alias.name
+            else:
+                top = alias.name.partition(".")[0]
+                yield top, top
+        return
+    prefix = "." * node.level + (node.module or "")
+    for alias in node.names:
+        joined = prefix + alias.name if prefix.endswith(".") else f"{prefix}.{alias.name}"
+        yield alias.asname or alias.name, joined
+
+
+def project_file(name: str, file: str) -> str | None:
+    """The file of a module of the project, as seen from a file that imports it."""
+    folder = os.path.dirname(file)
+    bare = name.lstrip(".")
+    level = len(name) - len(bare)
+    parts = bare.split(".") if bare else []
+    if not level and (not parts or parts[0] in LIBRARIES):
+        return None
+    for start in _starts(folder, level):
+        base = os.path.join(start, *parts)
+        for path in (f"{base}.py", os.path.join(base, "__init__.py")):
+            if os.path.isfile(path):
+                return path
+    return None
+
+
+def _starts(folder: str, level: int) -> Iterator[str]:
+    for _ in range(level - 1):
+        folder = os.path.dirname(folder) if folder else ".."
+    yield folder
+    for _ in range(0 if level else 3):  # the folder above, where the file is inside a package
+        if not os.path.isfile(os.path.join(folder, "__init__.py")):
+            return
+        folder = os.path.dirname(folder) if folder else ".."
+        yield folder
+
+
+def module_of(name: str, file: str) -> tuple[Script, str] | None:
+    """(script, name inside it) for `pkg.training.Trainer`; "" for the module itself."""
+    path = project_file(name, file)
+    if path is not None and (script := Script.read(path)):
+        return script, ""
+    outer, dot, last = name.rpartition(".")
+    if not dot:
+        return None
+    if not outer.strip("."):
+        outer = name[:len(name) - len(last)]
+    path = project_file(outer, file)
+    if path is None or (script := Script.read(path)) is None:
+        return None
+    return script, last
