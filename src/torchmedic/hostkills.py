@@ -18,8 +18,8 @@ KERNEL = re.compile(
     r"|Exceeded (?:job|step) memory limit|node running low on memory|exceeded memory limit"
     r"|MemoryLimitExceeded")
 FIX = Fix("use fewer workers or processes, hold less of the dataset in memory, or give the job "
-          "more memory", "a smaller GPU batch is no cure where data piles up on the host; `--mem` for "
-          "Slurm, `--memory` for Docker", command="dmesg -T | grep -i -E 'oom|killed process'")
+          "more memory", "a smaller GPU batch is no cure where data piles up on the host; `--mem` "
+          "for Slurm, `--memory` for Docker", command="dmesg -T | grep -i -E 'oom|killed process'")
 
 
 def in_log(log: Log) -> Iterator[Problem]:

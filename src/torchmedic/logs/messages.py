@@ -48,7 +48,8 @@ def message_at(lines: list[Line], index: int) -> Raised | None:
     end, flush = index + 1, 0
     while end < len(lines) and len(told) < LONGEST and flush <= LONGEST_FLUSH:
         text = lines[end].text
-        if _ends(text) or (not text.strip() and not _goes_on(lines, end)):
+        said_on = told[-1].rstrip().endswith(":")  # what is announced may stand below
+        if _ends(text) or (not text.strip() and not said_on and not _goes_on(lines, end)):
             break
         flush += bool(text.strip()) and not text.startswith((" ", "\t"))
         told.append(text.rstrip())

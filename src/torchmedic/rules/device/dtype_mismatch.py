@@ -40,7 +40,15 @@ PAIRS = (
 LOSSES = ("cross_entropy", "nll_loss", "nll_loss_nd")
 
 
+HALF = "Attempting to unscale FP16 gradients"
+
+
 def in_failure(failure: Failure) -> Iterator[Problem]:
+    if HALF in failure.message:
+        yield Problem("the parameters are float16, and GradScaler scales only float32 parameters",
+                      where=failure.place, evidence=(raised(failure),), fix=Fix(
+                          "keep the trained parameters in float32 and let autocast choose float16",
+                          "`model.float()`, or bfloat16 without a scaler", "unsafe"))
     match = next((m for pattern in PAIRS if (m := pattern.search(failure.message))), None)
     if match is None or any(frame.function in LOSSES for frame in failure.frames):
         return
@@ -92,6 +100,8 @@ RULE = Rule(
               "`x` float64", "`x.float()`", line="net(x)", title="double"),
         fires(_PROGRAM % ("Conv2d(1, 2, 3)", "1, 1, 4, 4", "half"),
               "Conv2d is float32 and gets float16", "autocast", title="half"),
+        fires("ValueError: Attempting to unscale FP16 gradients.\n", "the parameters are float16",
+              kind="log", title="scaler"),
         quiet(_PROGRAM % ("Linear(3, 2)", "4, 3", "float"), title="same dtype"),
     ),
 )

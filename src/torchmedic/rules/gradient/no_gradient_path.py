@@ -1,7 +1,8 @@
 """Backward starts from a tensor that no parameter takes part in.
 
 ## What you see
-`RuntimeError: element 0 of tensors does not require grad and does not have a grad_fn`.
+`RuntimeError: element 0 of tensors does not require grad and does not have a grad_fn`; with
+mixed precision `AssertionError: No inf checks were recorded for this optimizer`.
 ## Why
 The loss has no graph: it was computed under `torch.no_grad()`, from a tensor that was detached or
 made anew (`torch.tensor(x)`, `.item()`, `.numpy()`, `argmax`), or every parameter is frozen. With
@@ -24,9 +25,18 @@ from torchmedic.remedies import raised
 
 NO_GRAPH = re.compile(r"element \d+ of (?:tensors|variables tuple) does not require grad")
 """torch 0.2 to 2.14"""
+NO_GRADIENTS = re.compile(r"No inf checks were recorded for this optimizer")
+"""GradScaler, torch 1.6 to 2.14"""
 
 
 def in_failure(failure: Failure) -> Iterator[Problem]:
+    if NO_GRADIENTS.search(failure.message):
+        yield Problem(
+            "no parameter of this optimizer has a gradient: they take no part in the loss that was "
+            "scaled", where=failure.place, evidence=(raised(failure),),
+            fix=Fix("let the optimizer's parameters take part in that loss: look for `no_grad`, "
+                    "`detach`, or an optimizer made of another model's parameters",
+                    "`scaler.scale(loss).backward()` comes before `scaler.step(optimizer)`"))
     if not NO_GRAPH.search(failure.message):
         return
     checkpoint = any("checkpoint" in frame.file for frame in failure.frames if not frame.user)
@@ -59,6 +69,10 @@ RULE = Rule(
     examples=(
         fires(_PROGRAM % ".detach()", "backward starts from a tensor that no parameter takes part",
               "no graph: `loss`", line="loss.backward()", title="detached"),
+        fires("Traceback (most recent call last):\n  File \"fit.py\", line 9, in step\n"
+              "    scaler.step(optimizer)\nAssertionError: No inf checks were recorded for this "
+              "optimizer.\n", "no parameter of this optimizer has a gradient", kind="log",
+              title="scaler"),
         quiet(_PROGRAM % "", title="graph kept"),
     ),
 )

@@ -1,0 +1,115 @@
+"""The checkpoint file is no checkpoint, or not all of one.
+
+## What you see
+`invalid load key, 'v'`, `Unsupported operand 60`, `PytorchStreamReader failed reading zip archive:
+failed finding central directory`, `unexpected EOF, expected 9237 more bytes`, `HeaderTooLarge`.
+## Why
+The download gave a text in the file's place: a Git LFS pointer (`version https://git-lfs…`), a web
+page (`<html>`), a message in JSON; or the download or the saving was cut short.
+## Fix
+Get the file again and compare its size: `git lfs pull`, or the file's real address. Save to a
+temporary name and rename it, so that an interrupted run leaves the old file.
+## When this is fine
+Never. `weights_only=False` does not help: there are no weights in it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
+from torchmedic.observed import Failure
+from torchmedic.remedies import raised
+from torchmedic.samples import reading
+
+BYTE = re.compile(r"Unsupported operand (?P<operand>\d+)|invalid load key, '(?P<key>\\x..|.)'")
+SHORT = re.compile(r"PytorchStreamReader failed|unexpected EOF, expected|central directory"
+                   r"|MetadataIncompleteBuffer|storage has wrong (?:byte )?size|Ran out of input"
+                   r"|pickle data was truncated|file might be corrupted")
+OTHER = re.compile(r"Invalid magic number; corrupt file|HeaderTooLarge|InvalidHeaderDeserialization"
+                   r"|HeaderTooSmall|not a ZIP archive")
+LOADS = ("load", "_load", "_legacy_load", "load_file", "load_state_dict", "_open_zipfile_reader",
+         "torch_load", "safe_open")
+BEGINS = {"v": ("a Git LFS pointer", "`git lfs install && git lfs pull`"),
+          "<": ("a web page", "the address of the file itself, not of the page that shows it"),
+          "{": ("a text in JSON", "the answer of the server: it may ask for a login"),
+          "E": ("a text", "what the server answered: an error"),
+          "\n": ("a text", "look at its first lines"), "\r": ("a text", "look at its first lines")}
+LOOK = "ls -l FILE && head -c 200 FILE"
+
+
+def in_failure(failure: Failure) -> Iterator[Problem]:
+    if reading(failure) or not _loads(failure):
+        return  # a sample of the dataset has a rule of its own
+    told = _first_byte(failure.message) or _cut(failure.message)
+    if told is not None:
+        message, fix = told
+        yield Problem(message, where=failure.place, fix=fix,
+                      evidence=(raised(failure), *_byte(failure.message)))
+
+
+def _loads(failure: Failure) -> bool:
+    names = {frame.function for frame in failure.frames}
+    return not failure.frames or bool(names.intersection(LOADS)) or any(
+        "load" in (frame.text or "") or "serialization" in frame.file for frame in failure.frames)
+
+
+def _first_byte(text: str) -> tuple[str, Fix] | None:
+    found = BYTE.search(text)
+    if found is None:
+        return None
+    first = chr(int(found["operand"])) if found["operand"] else found["key"]
+    if first in BEGINS:
+        what, how = BEGINS[first]
+        return (f"the file is {what} and no checkpoint",
+                Fix(f"get the real file: {how}", "`weights_only=False` does not help: the file "
+                    "holds no weights", command=LOOK))
+    if found["operand"]:
+        return None  # `weights-only-refused`
+    return ("the file does not begin as a checkpoint does",
+            Fix("look at what it is (a `.safetensors`, an archive?) and load it as that, or get it "
+                "again", command=LOOK))
+
+
+def _cut(text: str) -> tuple[str, Fix] | None:
+    if OTHER.search(text):
+        return ("the file is not a checkpoint, or is damaged",
+                Fix("get it again, and compare its size with the original's", command=LOOK))
+    if SHORT.search(text):
+        return ("the checkpoint is not complete: its download or its saving was cut short",
+                Fix("get it again, or go back to the checkpoint before it",
+                    "save to another name first, then `os.replace` it; a full disk cuts files too",
+                    command=LOOK))
+    return None
+
+
+def _byte(text: str) -> tuple[Evidence, ...]:
+    found = BYTE.search(text)
+    if found is None or not found["operand"]:
+        return ()
+    number = int(found["operand"])
+    return (Evidence(f"byte {number} is the character `{chr(number)}`", "exception"),) \
+        if 32 < number < 127 else ()
+
+
+_LOG = """Traceback (most recent call last):
+  File "fit.py", line 8, in <module>
+    state = torch.load("last.pt")
+{}
+"""
+
+RULE = Rule(
+    name="checkpoint-corrupt", doc=__doc__, category="data", in_failure=in_failure,
+    examples=(
+        fires(_LOG.format("_pickle.UnpicklingError: invalid load key, 'v'."),
+              "a Git LFS pointer", "git lfs pull", kind="log", title="pointer"),
+        fires(_LOG.format("_pickle.UnpicklingError: Weights only load failed. In PyTorch 2.6 the "
+                          "default changed.\nWeightsUnpickler error: Unsupported operand 60"),
+              "a web page", "byte 60 is the character `<`", kind="log", title="page"),
+        fires(_LOG.format("RuntimeError: PytorchStreamReader failed reading zip archive: failed "
+                          "finding central directory"), "was cut short", kind="log", title="cut"),
+        quiet(_LOG.format("_pickle.UnpicklingError: Weights only load failed. Unsupported global: "
+                          "GLOBAL a.B"), kind="log", title="refused"),
+    ),
+)

@@ -1,0 +1,59 @@
+"""`softmax` without `dim`: torch guesses the axis, and the guess depends on the rank.
+
+## What you see
+`UserWarning: Implicit dimension choice for softmax has been deprecated`. For tensors with 3 axes
+the batch axis is taken, so the samples of a batch share one distribution.
+## Why
+Without `dim`, axis 0 is taken for 0, 1 and 3 axes, axis 1 otherwise.
+## Fix
+Name the axis of the classes: `dim=1` for (batch, classes) and images, `dim=-1` for sequences.
+## When this is fine
+Never: say which axis is meant.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from torchmedic.model import Fix, Problem, Rule, fires, quiet
+from torchmedic.source.flow import Event, trace_of
+from torchmedic.source.flow.training import place
+from torchmedic.source.script import Script
+from torchmedic.trainings import module
+
+LAYERS = ("torch.nn.Softmax", "torch.nn.LogSoftmax", "torch.nn.Softmin")
+WITH_DIM = 2  # F.softmax(input, dim)
+
+
+def in_source(script: Script) -> Iterator[Problem]:
+    for event in trace_of(script).of("softmax", "make"):
+        if _lacks(event):
+            text = ast.unparse(event.node.func) if isinstance(event.node, ast.Call) else "softmax"
+            yield Problem(
+                f"`{text}` does not say over which axis", where=place(script.file, event),
+                fix=Fix("name the axis of the classes, such as `dim=1` or `dim=-1`", "", "unsafe"))
+
+
+def _lacks(event: Event) -> bool:
+    if event.kind == "make":
+        layer = event.target
+        return layer is not None and layer.type in LAYERS and not layer.args and not layer.kwargs
+    args, kwargs = event.more["args"], event.more["kwargs"]
+    return len(args) < WITH_DIM and "dim" not in kwargs and "axis" not in kwargs and not any(
+        a.type == "starred" for a in args) and "**" not in kwargs
+
+
+RULE = Rule(
+    name="softmax-without-dim", doc=__doc__, category="code", severity="warning",
+    in_source=in_source, examples=(
+        fires(module("return F.log_softmax(self.layer(x))"), "`F.log_softmax` does not say",
+              kind="source", line="F.log_softmax", title="function"),
+        fires(module("return self.act(self.layer(x))",
+                     init="self.layer = nn.Linear(8, 3)\nself.act = nn.Softmax()"),
+              kind="source", line="nn.Softmax()", title="layer"),
+        quiet(module("return self.layer(x).softmax(-1)"), kind="source", title="position"),
+        quiet(module("return F.softmax(self.layer(x), dim=1)"), kind="source", title="named"),
+        quiet(module("return nn.Softmax(1)(self.layer(x))"), kind="source", title="given layer"),
+    ),
+)
