@@ -16,6 +16,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from torchmedic import logwarnings
 from torchmedic.model import Fix, Problem, Rule, fires, quiet
 from torchmedic.source.flow import Event, trace_of
 from torchmedic.source.flow.training import place
@@ -46,7 +47,8 @@ def _lacks(event: Event) -> bool:
 
 RULE = Rule(
     name="softmax-without-dim", doc=__doc__, category="code", severity="warning",
-    in_source=in_source, examples=(
+    in_source=in_source, in_log=logwarnings.no_dim, examples=(
+        *logwarnings.NO_DIM,
         fires(module("return F.log_softmax(self.layer(x))"), "`F.log_softmax` does not say",
               kind="source", line="F.log_softmax", title="function"),
         fires(module("return self.act(self.layer(x))",

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from torchmedic import logwarnings
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.source.flow import Event, Trace, trace_of
 from torchmedic.source.flow.training import common_loop, conditions, place, written
@@ -72,7 +73,8 @@ _BEFORE = STEP.replace("optimizer.step()", "scheduler.step()\noptimizer.step()")
 
 RULE = Rule(
     name="scheduler-before-optimizer", doc=__doc__, category="code", severity="warning",
-    in_source=in_source, examples=(
+    in_source=in_source, in_log=logwarnings.scheduler_first, examples=(
+        *logwarnings.SCHEDULER_FIRST,
         fires(training(more=SCHEDULER, before="scheduler.step()"),
               "`scheduler.step()` comes before the first `optimizer.step()`", kind="source",
               line="scheduler.step()", title="start of the epoch"),

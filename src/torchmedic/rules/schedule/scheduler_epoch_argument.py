@@ -17,6 +17,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from torchmedic import logwarnings
 from torchmedic.model import Fix, Problem, Rule, fires, quiet
 from torchmedic.source.flow import trace_of
 from torchmedic.source.flow.training import place
@@ -49,7 +50,8 @@ def _program(kind: str, call: str) -> str:
 
 RULE = Rule(
     name="scheduler-epoch-argument", doc=__doc__, category="code", severity="warning",
-    in_source=in_source, examples=(
+    in_source=in_source, in_log=logwarnings.epoch_given, examples=(
+        *logwarnings.EPOCH_GIVEN,
         fires(_program("StepLR(optimizer, 2)", "scheduler.step(epoch)"),
               "`scheduler.step(epoch)` gives `StepLR` an argument", kind="source",
               line="scheduler.step(epoch)", title="epoch"),
