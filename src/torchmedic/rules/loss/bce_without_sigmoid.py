@@ -1,0 +1,53 @@
+"""`BCELoss` is given something else than probabilities.
+
+## What you see
+`all elements of input should be between 0 and 1`, an assertion on the GPU, or a loss that does not
+move.
+## Why
+`BCELoss` takes the logarithm of its input and of one minus it. Scores and log-probabilities lie
+outside 0 to 1. A softmax over a single output is always 1, its logarithm always 0.
+## Fix
+`sigmoid` as the last operation, or `BCEWithLogitsLoss` on the scores.
+## When this is fine
+Never.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
+from torchmedic.source.flow import trace_of
+from torchmedic.source.flow.losses import losses
+from torchmedic.source.script import Script
+from torchmedic.trainings import module
+
+
+def in_source(script: Script) -> Iterator[Problem]:
+    for given in losses(trace_of(script), "BCELoss"):
+        if given.act not in ("linear", "log_softmax", "logsigmoid", "tanh"):
+            continue
+        what = "scores" if given.act == "linear" else "no probabilities"
+        yield Problem(
+            f"`{given.text}` gives {what} to `BCELoss`, which takes numbers from 0 to 1",
+            where=Place(file=given.file or script.file, line=given.line), confidence="certain",
+            evidence=(Evidence(f"line {given.event.line}: the loss is computed from it", "source"),),
+            fix=Fix("`sigmoid` in its place" if given.act != "linear" else
+                    "`sigmoid` after it, or `BCEWithLogitsLoss`", "", "unsafe"))
+
+
+_LOSS = "loss = nn.BCELoss()(model(torch.randn(4, 8)), torch.rand(4, 3))"
+
+RULE = Rule(
+    name="bce-without-sigmoid", doc=__doc__, category="code", severity="warning",
+    in_source=in_source, examples=(
+        fires(module("return self.layer(x)", more=_LOSS), "gives scores to `BCELoss`",
+              kind="source", line="nn.Linear", title="scores"),
+        fires(module("return F.log_softmax(self.layer(x), dim=1)", more=_LOSS), kind="source",
+              line="F.log_softmax", title="log softmax"),
+        quiet(module("return torch.sigmoid(self.layer(x))", more=_LOSS), kind="source",
+              title="sigmoid"),
+        quiet(module("return self.layer(x)", more=_LOSS.replace("BCELoss", "BCEWithLogitsLoss")),
+              kind="source", title="with logits"),
+    ),
+)

@@ -1,0 +1,77 @@
+"""`CrossEntropyLoss` is given probabilities; it takes scores and applies softmax itself.
+
+## What you see
+No error. The loss falls slowly and stays high (with 10 classes it can't fall below 1.46), and the
+accuracy stays behind.
+## Why
+`cross_entropy` computes log-softmax of its input. Of probabilities, all between 0 and 1, it makes
+an almost uniform distribution, and gradients become tiny.
+## Fix
+Give the loss the output of the last linear layer. Apply softmax where probabilities are shown.
+## When this is fine
+Softmax for metrics or predictions beside the loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
+from torchmedic.source.flow import trace_of
+from torchmedic.source.flow.losses import losses
+from torchmedic.source.script import Script
+from torchmedic.trainings import module, training
+
+
+def in_source(script: Script) -> Iterator[Problem]:
+    for given in losses(trace_of(script), "CrossEntropyLoss"):
+        if given.act not in ("softmax", "sigmoid"):
+            continue
+        yield Problem(
+            f"the output of `{given.text}` goes into `{given.loss}`, which applies softmax itself",
+            where=Place(file=given.file or script.file, line=given.line), confidence="certain",
+            evidence=(Evidence(f"line {given.event.line}: the loss is computed from it", "source"),),
+            fix=Fix(f"leave out `{given.text}` and give the loss the scores", "", "unsafe"))
+
+
+_SETUP = """
+model = nn.Sequential(nn.Linear(8, 3), nn.Softmax(dim=1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+criterion = nn.CrossEntropyLoss()
+loader = DataLoader(TensorDataset(torch.randn(64, 8), torch.randint(0, 3, (64,))), batch_size=8)
+"""
+_LOCAL = """
+optimizer.zero_grad()
+p = F.softmax(model(x), dim=1)
+loss = F.cross_entropy(p, y)
+loss.backward()
+optimizer.step()
+"""
+_METRIC = """
+optimizer.zero_grad()
+scores = model(x)
+loss = criterion(scores, y)
+loss.backward()
+optimizer.step()
+print(scores.softmax(dim=1).max())
+"""
+_FORWARD = "loss = nn.CrossEntropyLoss()(model(torch.randn(4, 8)), torch.tensor([0, 1, 2, 0]))"
+_MODE = """
+if self.training:
+    return self.layer(x)
+return self.layer(x).softmax(1)
+"""
+
+RULE = Rule(
+    name="softmax-before-cross-entropy", doc=__doc__, category="code", severity="warning",
+    in_source=in_source, examples=(
+        fires(training(setup=_SETUP), "`nn.Softmax(dim=1)` goes into `CrossEntropyLoss`",
+              kind="source", line="nn.Softmax(dim=1)", title="last layer"),
+        fires(training(_LOCAL), kind="source", line="F.softmax(", title="local variable"),
+        fires(module("return F.softmax(self.layer(x), dim=-1)", more=_FORWARD), kind="source",
+              line="return F.softmax", title="in forward"),
+        quiet(training(_METRIC), kind="source", title="for a metric"),
+        quiet(module(_MODE, more=_FORWARD), kind="source", title="only in evaluation"),
+        quiet(training(), kind="source", title="scores"),
+    ),
+)
