@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from torchmedic.wording import size
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Log
 
 UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 AMOUNT = r"([\d.]+) (bytes|KiB|MiB|GiB|TiB)"
@@ -18,6 +24,11 @@ FACTS = {
     "own": rf"this process has {AMOUNT} memory in use",
 }
 OTHERS = re.compile(rf"(?<!this )[Pp]rocess \d+ has {AMOUNT} memory in use")
+
+
+CONTEXT = 2**30
+"""Bytes that CUDA, its libraries and a desktop may hold beside the allocator."""
+Kind = Literal["oversized", "elsewhere", "pieces", "not full", "full"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +50,41 @@ class Full:
         if self.slack is not None or self.reserved is None or self.allocated is None:
             return self.slack
         return self.reserved - self.allocated
+
+    @property
+    def spilled(self) -> bool:
+        """Windows let it reserve more than the card has: the rest lies in host memory."""
+        return bool(self.capacity and (self.reserved or 0) > self.capacity)
+
+    @property
+    def elsewhere(self) -> int:
+        """Bytes that others hold, as far as the message tells.
+
+        In a container this process itself is listed under a number of the host.
+        """
+        held = (self.allocated or 0) + (self.unused or 0)
+        if self.others:
+            itself = self.own is None and held <= self.others < held + 2 * CONTEXT
+            return 0 if itself else self.others
+        if self.own is not None or None in (self.capacity, self.free, self.allocated):
+            return 0
+        if self.unused is None or self.spilled:
+            return 0
+        return max(0, (self.capacity or 0) - (self.free or 0) - held - CONTEXT)
+
+    @property
+    def kind(self) -> Kind:
+        """Which of the reasons the numbers tell."""
+        capacity, unused = self.capacity or 0, self.unused or 0
+        if capacity and self.asked > 0.9 * capacity:
+            return "oversized"
+        if capacity and self.elsewhere > max(capacity / 4, (self.allocated or 0) / 2):
+            return "elsewhere"
+        if not self.spilled and unused >= self.asked and unused > capacity / 10:
+            return "pieces"
+        if (self.free or 0) > 2 * self.asked and (self.free or 0) > CONTEXT / 2:
+            return "not full"
+        return "full"
 
 
 def read(message: str) -> Full | None:
@@ -64,3 +110,23 @@ def _first(pattern: str, text: str) -> int | None:
 
 def _bytes(number: str, unit: str) -> int:
     return round(float(number) * UNITS[unit])
+
+
+def told_alone(log: Log) -> tuple[int, Full] | None:
+    """The line and the numbers of a message that no exception of the log holds."""
+    if any(read(failure.message) for failure in log.failures):
+        return None
+    for number, line in enumerate(log.lines, 1):
+        if "out of memory" in line and (full := read(" ".join(log.lines[number - 1:number + 2]))):
+            return number, full
+    return None
+
+
+def numbers(full: Full) -> str:
+    names = {"asked": "asked for", "capacity": "capacity", "free": "free",
+             "allocated": "in live tensors", "own": "this process", "others": "other processes"}
+    told = [f"{word} {size(value)}" for name, word in names.items()
+            if (value := getattr(full, name))]
+    if full.unused is not None:
+        told.append(f"reserved and not in use {size(full.unused)}")
+    return ", ".join(told)
