@@ -55,7 +55,7 @@ def _figures(log: Log) -> Iterator[tuple[int, float, float]]:
 def _classes(log: Log, level: float) -> int | None:
     """The number of classes of which this is the floor; the printed model's, where it is shown."""
     told = [int(n) for line in log.lines for n in CLASSES.findall(line)]
-    counts = told[-1:] or range(2, 1001)
+    counts = told[-1:] or range(2, 101)
     return next((n for n in counts if abs(floor(n) - level) <= NEAR), None)
 
 

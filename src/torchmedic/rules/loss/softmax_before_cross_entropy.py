@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from torchmedic import lossfloor
 from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.source.flow import trace_of
 from torchmedic.source.flow.losses import losses
@@ -64,7 +65,8 @@ return self.layer(x).softmax(1)
 
 RULE = Rule(
     name="softmax-before-cross-entropy", doc=__doc__, category="code", severity="warning",
-    in_source=in_source, examples=(
+    in_source=in_source, in_log=lossfloor.in_log, examples=(
+        *lossfloor.EXAMPLES,
         fires(training(setup=_SETUP), "`nn.Softmax(dim=1)` goes into `CrossEntropyLoss`",
               kind="source", line="nn.Softmax(dim=1)", title="last layer"),
         fires(training(_LOCAL), kind="source", line="F.softmax(", title="local variable"),

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 
 from torchmedic import cudamemory, logtext
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
@@ -66,7 +67,7 @@ def _series(log: Log, last: int) -> list[tuple[int, float, str]]:
 
 def _grows(values: list[float]) -> bool:
     """All the way to the end: a plateau is the usual peak."""
-    rises = all(a < b for a, b in zip(values, values[1:], strict=False))
+    rises = all(a < b for a, b in pairwise(values))
     return len(values) >= LEAST and rises and values[-1] >= RISE * values[0] > 0
 
 

@@ -1,0 +1,144 @@
+"""The loss became NaN or infinite.
+
+## What you see
+`loss: nan`; `Loss is nan, stopping training`; `Function 'LogBackward0' returned nan values in its
+0th output`; a loss scale that halves again and again.
+## Why
+Steps that are too large (the loss grows first), a logarithm, square root or division at zero, a
+sum or product that float16 cannot hold, or NaN in the data (then in the first batch already).
+## Fix
+Find the first step and the first operation: `torch.autograd.set_detect_anomaly(True)`. A loss that
+grew before asks for a smaller learning rate, warm-up, or clipped gradients.
+## When this is fine
+A step that a gradient scaler skips now and then.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from statistics import median
+
+from torchmedic import logtext
+from torchmedic.logtext import Hit
+from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
+from torchmedic.observed import Failure, Log
+from torchmedic.remedies import raised
+
+ANOMALY = re.compile(r"Function '(?P<op>\w+)' returned nan values in its (?P<n>\d+)th output")
+STOPPED = re.compile(r"\bloss\b.{0,30}\b(?:nan|infinite|inf|not finite)\b.{0,40}"
+                     r"(?:stopp|abort|at iter)|[Ll]oss became (?:infinite|NaN)|NaN or Inf found|loss is nan",
+                     re.IGNORECASE)
+SCALE = re.compile(r"[Mm]inimum loss scale|loss scale already at minimum|loss_scale.*too small"
+                   r"|reducing loss scale to (?:[\d.]+e-\d+|0\.0)")
+_IS = r"['\"]?\)? ?[:=]? {0,3}['\"]?(?:tensor\()?"
+NAN = re.compile(rf"(?<![A-Za-z])(?:\w*_)?loss\w*{_IS}-?(?:nan|inf)\b", re.IGNORECASE)
+LOSS = re.compile(rf"(?<![A-Za-z_])loss{_IS}(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)", re.IGNORECASE)
+RATE = re.compile(r"\b(?:lr|learning[_ ]rate)['\"]?\W{1,3}(\d+(?:\.\d+)?(?:e-?\d+)?)", re.I)
+FIND = "torch.autograd.set_detect_anomaly(True)"
+GREW = 5.0
+"""Times the usual loss."""
+
+
+def in_failure(failure: Failure) -> Iterator[Problem]:
+    found = ANOMALY.search(failure.message)
+    if found is None:
+        return
+    op = re.sub(r"Backward\d*$", "", found["op"])
+    yield Problem(f"the gradient of `{op}` is NaN", where=failure.place,
+                  evidence=(raised(failure),), fix=Fix(f"keep what goes into `{op}` away from where its gradient is not finite: "
+                          "an epsilon under roots, logarithms and divisions; `torch.where` on its "
+                          "input, not on its output",
+                          "the warning above names the line of the forward pass"))
+
+
+def in_log(log: Log) -> Iterator[Problem]:
+    if any(ANOMALY.search(f.message) for f in logtext.every_failure(log)):
+        return
+    nan = logtext.first(log, NAN)
+    stop = logtext.first(log, STOPPED)
+    scale = logtext.first(log, SCALE)
+    hit = nan or stop or scale
+    if hit is None or (nan and stop is None and _recovers(log, nan)):
+        return
+    before = _before(log, hit)
+    shown = [seen.evidence for seen in (nan, stop, scale) if seen is not None]
+    yield Problem(
+        _message(before, scale if hit is scale else None), where=None,
+        evidence=(*shown[:2], *_trend(log, before, hit)), about=_about(log),
+        confidence="likely", category="code" if _grew(before) else "unknown",
+        fix=_fix(before, hit is scale))
+
+
+def _recovers(log: Log, nan: Hit) -> bool:
+    """Finite losses follow: one batch was not finite, or another loss is meant."""
+    after = [line for line in log.lines[nan.number:] if LOSS.search(line) and not NAN.search(line)]
+    still = [line for line in log.lines[nan.number:] if NAN.search(line)]
+    return len(after) > len(still)
+
+
+def _before(log: Log, hit: Hit) -> list[float]:
+    found = (LOSS.search(line) for line in log.lines[:hit.number - 1])
+    return [float(match[1]) for match in found if match is not None]
+
+
+def _grew(before: list[float]) -> bool:
+    return len(before) >= 3 and before[-1] > GREW * max(1e-9, median(before[:-1]))
+
+
+def _message(before: list[float], scale: Hit | None) -> str:
+    if scale is not None:
+        return "gradients are not finite in every step: the loss scale fell to its minimum"
+    if not before:
+        return "the loss is not finite from the first one that the log shows"
+    if _grew(before):
+        return f"the loss grew to {before[-1]:g} and became NaN: the steps are too large"
+    return f"the loss became NaN after {before[-1]:g}; the log does not say in which operation"
+
+
+def _trend(log: Log, before: list[float], hit: Hit) -> Iterator[Evidence]:
+    rates = [float(m[1]) for line in log.lines[:hit.number] for m in [RATE.search(line)] if m]
+    if len(rates) >= 2 and rates[-1] > rates[0]:
+        yield Evidence(f"the learning rate was still rising: {rates[0]:g} … {rates[-1]:g}",
+                       f"log:{hit.number}")
+    if len(before) >= 2:
+        yield Evidence("losses before: " + ", ".join(f"{loss:g}" for loss in before[-4:]),
+                       f"log:{hit.number}")
+
+
+def _fix(before: list[float], scaled: bool) -> Fix:
+    if _grew(before):
+        return Fix("a smaller learning rate, or a longer warm-up; `clip_grad_norm_` before the "
+                   "step", "batch size and number of GPUs changed? scale the learning rate with "
+                   "them")
+    if not before:
+        return Fix("look at the first batch: `torch.isfinite(x).all()` for inputs and targets",
+                   "then at the initial weights; float16: try bfloat16", command=FIND)
+    return Fix("find the first operation that gives NaN; try a smaller learning rate and float32 "
+               "in place of float16, one at a time", command=FIND)
+
+
+def _about(log: Log) -> tuple[str, ...]:
+    failures = [f for f in logtext.lasting(log)
+                if re.search(r"nan|inf|finite|loss|SystemExit", f"{f.type} {f.message}", re.I)]
+    return logtext.about(*failures) if failures or not logtext.lasting(log) else ()
+
+
+_LINE = "iter {} lr {} loss: {}\n"
+_LOG = "".join(_LINE.format(10 * n, 0.01, loss) for n, loss in enumerate((0.9, 0.8, 0.9, "{}")))
+
+RULE = Rule(
+    name="non-finite-loss", doc=__doc__, category="unknown", in_failure=in_failure, in_log=in_log,
+    examples=(
+        fires(_LOG.format("0.7") + _LINE.format(50, 0.01, "nan"), "the loss became NaN after 0.7",
+              "set_detect_anomaly", kind="log", title="nan"),
+        fires(_LOG.format("48.5") + _LINE.format(50, 0.01, "nan"), "the steps are too large",
+              kind="log", title="grew"),
+        fires("Loss is nan, stopping training\n", "from the first one", kind="log", title="stop"),
+        fires("RuntimeError: Function 'SqrtBackward0' returned nan values in its 0th output.\n",
+              "the gradient of `Sqrt` is NaN", kind="log", title="anomaly"),
+        quiet(_LOG.format("0.7") + "Gradient overflow. Skipping step, loss scaler 0 reducing loss "
+              "scale to 32768.0\n" + _LINE.format(50, 0.01, 0.6), kind="log",
+              title="a skipped step"),
+    ),
+)
