@@ -88,7 +88,7 @@ class External(Expressions):
         value = self.made("optimizer", full, args, kwargs, node)
         value.data, value.items = held.data, held.items
         value.attrs["*held"] = Value("list", items=[
-            child for item in held.items for child in _frozen_family(item)])
+            child for item in held.items for child in _frozen_family(item)], data=len(held.items))
         return value
 
     def of_torch(self, full: str, last: str, args: list[Value], kwargs: dict[str, Value],
@@ -213,7 +213,7 @@ class External(Expressions):
         elif last == "tensor" and args:
             made.shape = () if args[0].kind == "const" else None
             made.args = args
-            if any(o.kind == "tensor" for i in (args[0], *args[0].items) for o in i.options()):
+            if any(o.sources for i in (args[0], *args[0].items) for o in i.options()):
                 made = self.cut(tensor(args, node, self.file), node, "torch.tensor")
         self.event("create", node, made, None, name=last, args=args, kwargs=kwargs)
         return made

@@ -303,7 +303,9 @@ class Methods(Expressions):
         if name in library.FLAT:
             return self.cut(tensor([base], node, self.file, shape=base.shape), node, name)
         if name in library.ACTS:
-            self.event("softmax", node, None, base, name=name, args=[base, *args], kwargs=kwargs)
+            if library.ACTS[name] in ("softmax", "log_softmax"):
+                self.event("softmax", node, None, base, name=name, args=[base, *args],
+                           kwargs=kwargs)
             return library.activated(name, [base, *args], kwargs, node, self.file)
         if name in ("log", "log_"):
             return library.logged(base, node, self.file)
@@ -358,5 +360,6 @@ class Methods(Expressions):
         self.cut(made, node, name)
         if name in ("item", "tolist", "numpy"):
             return Value("unknown", "number" if name == "item" else "array", node, self.file,
-                         sources=made.sources, lineage=made.lineage, owner=base)
+                         sources=made.sources, lineage=made.lineage, owner=base, cut=made.cut,
+                         cut_node=made.cut_node, cut_file=made.cut_file)
         return made

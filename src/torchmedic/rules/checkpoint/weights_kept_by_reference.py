@@ -1,0 +1,97 @@
+"""The best weights are kept as a reference, and training goes on changing them.
+
+## What you see
+Restoring the best weights changes nothing: the model is that of the last epoch.
+## Why
+`state_dict()` holds the parameters themselves, not copies; so does a second name for the model.
+Every later step changes them in place.
+## Fix
+`copy.deepcopy(model.state_dict())`, or write them to a file at once.
+## When this is fine
+When the training stops right there.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
+from torchmedic.source.flow import Event, Frame, Trace, Value, trace_of
+from torchmedic.source.flow.training import place
+from torchmedic.source.script import Script
+from torchmedic.trainings import training
+
+
+def in_source(script: Script) -> Iterator[Problem]:
+    trace = trace_of(script)
+    seen = set()
+    for event in trace.of("assign", "set", "item"):
+        value = event.value
+        if value is None or value.kind != "state" or value.data == "copy" or value.args:
+            continue
+        loop = _trained(trace, event)
+        used = _restored(trace, event, value, loop) if loop else None
+        if used is not None and id(event.node) not in seen:
+            seen.add(id(event.node))
+            yield _problem(script, event, used)
+
+
+def _trained(trace: Trace, event: Event) -> Frame | None:
+    """The loop that keeps them under a condition and goes on training."""
+    for loop in event.loops:
+        kept = any(f.kind == "branch" for f in event.within(loop))
+        if kept and trace.inside(loop, "step", "backward"):
+            return loop
+    return None
+
+
+def _restored(trace: Trace, event: Event, value: Value, loop: Frame) -> Event | None:
+    """Where these weights are loaded or saved when the loop is over."""
+    for later in trace.after(event, "load", "save"):
+        if loop in later.frames or later.value is None:
+            continue
+        held = [later.value, *later.value.attrs.values()]
+        if any(o is value for v in held for o in v.options()):
+            return later
+    return None
+
+
+def _problem(script: Script, event: Event, used: Event) -> Problem:
+    call = getattr(event.node, "value", None)
+    text = ast.unparse(call) if call is not None else "the weights"
+    return Problem(
+        f"`{text}` is no copy: later steps change the weights that it keeps",
+        where=place(script.file, event), confidence="certain",
+        evidence=(Evidence(f"line {used.line} uses them when the loop is over", "source"),),
+        fix=Fix(f"`copy.deepcopy({text})`", "", "safe"))
+
+
+_KEEP = """
+if best is None or loss.item() < lowest:
+    lowest = loss.item()
+    best = %s
+"""
+_AFTER = "\nmodel.load_state_dict(best)\n"
+
+
+def _program(kept: str, after: str = _AFTER) -> str:
+    head = "import copy\nbest, lowest = None, float('inf')\n"
+    return training(more=head, after=_KEEP % kept) + after
+
+
+RULE = Rule(
+    name="weights-kept-by-reference", doc=__doc__, category="code", severity="warning",
+    in_source=in_source, examples=(
+        fires(_program("model.state_dict()"), "`model.state_dict()` is no copy",
+              "`copy.deepcopy(model.state_dict())`", kind="source", line="best = model",
+              title="loaded afterwards"),
+        fires(_program("model.state_dict()", "\ntorch.save(best, 'best.pt')\n"), kind="source",
+              line="best = model", title="saved afterwards"),
+        quiet(_program("copy.deepcopy(model.state_dict())"), kind="source", title="copied"),
+        quiet(_program("{k: v.clone() for k, v in model.state_dict().items()}"), kind="source",
+              title="cloned"),
+        quiet(_program("model.state_dict()\n    torch.save(best, 'best.pt')", ""), kind="source",
+              title="saved at once"),
+    ),
+)

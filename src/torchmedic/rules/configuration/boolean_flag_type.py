@@ -1,0 +1,53 @@
+"""`add_argument(…, type=bool)`: every text is true, also `False`.
+
+## What you see
+`--flag False` on the command line switches the flag on.
+## Why
+argparse calls `bool("False")`, and every string that is not empty is true.
+## Fix
+`action=argparse.BooleanOptionalAction` (gives `--flag` and `--no-flag`), or `action="store_true"`.
+## When this is fine
+Never.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torchmedic.model import Fix, Problem, Rule, fires, quiet
+from torchmedic.source.flow import trace_of
+from torchmedic.source.flow.training import place
+from torchmedic.source.script import Script
+
+
+def in_source(script: Script) -> Iterator[Problem]:
+    for event in trace_of(script).of("argument"):
+        kind = event.more["kwargs"].get("type")
+        if kind is not None and kind.type == "builtins.bool":
+            flag = next((a.data for a in event.more["args"] if a.kind == "const"), "the flag")
+            yield Problem(
+                f"`{flag} False` is true: `type=bool` calls `bool(\"False\")`",
+                where=place(script.file, event),
+                fix=Fix("`action=argparse.BooleanOptionalAction` in place of `type=bool`", "",
+                        "unsafe"))
+
+
+_PROGRAM = """
+import argparse
+import torch
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--amp", %s, default=True)
+args = parser.parse_args()
+print(args.amp)
+"""
+
+RULE = Rule(
+    name="boolean-flag-type", doc=__doc__, category="code", severity="warning",
+    in_source=in_source, examples=(
+        fires(_PROGRAM % "type=bool", "`--amp False` is true", kind="source", line="type=bool",
+              title="type bool"),
+        quiet(_PROGRAM % "action=argparse.BooleanOptionalAction", kind="source", title="action"),
+        quiet(_PROGRAM % "type=lambda text: text == 'yes'", kind="source", title="parser"),
+    ),
+)

@@ -1,0 +1,82 @@
+"""Gradients of several batches are added up, and nothing divides them by their number.
+
+## What you see
+Training with accumulation behaves as with a learning rate that is k times as large.
+## Why
+`backward()` adds. A loss is the mean of its batch, so k batches give k times the mean.
+## Fix
+`(loss / k).backward()`.
+## When this is fine
+A loss with `reduction="sum"`, or a learning rate chosen for it. Adam's step does not depend on the
+scale of the gradients.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from torchmedic.model import Evidence, Fix, Problem, Rule, Severity, fires, quiet
+from torchmedic.source.flow import Frame, Value, trace_of
+from torchmedic.source.flow.training import Update, place, unconditional, updates
+from torchmedic.source.script import Script
+from torchmedic.trainings import training
+
+SCALED = ("Div", "Mult", "opaque", "sum", "scaled", "FloorDiv")
+
+
+def in_source(script: Script) -> Iterator[Problem]:
+    for update in updates(trace_of(script)):
+        branch = _accumulates(update)
+        value = update.backward.value
+        if branch is None or value is None or not _plain(value, 0):
+            continue
+        adam = "Adam" in (update.step.target.type if update.step.target else "")
+        severity: Severity = "info" if adam else "warning"
+        yield Problem(
+            "the losses of several batches are added up and not divided by their number",
+            where=place(script.file, update.backward), confidence="likely", severity=severity,
+            evidence=(Evidence(f"line {update.step.line} steps only when "
+                               f"`{ast.unparse(branch.node.test)}`", "source"),),  # type: ignore
+            fix=Fix("divide the loss by the number of batches before `backward()`", "", "unsafe"))
+
+
+def _accumulates(update: Update) -> Frame | None:
+    """The condition under which every k-th round steps, while each goes backward."""
+    if update.loop is not update.backward.loops[-1] or not isinstance(
+            update.backward.node, ast.Call):
+        return None
+    owner = getattr(update.backward.node, "func", None)
+    direct = update.backward.target is None and isinstance(owner, ast.Attribute)
+    return update.step.periodic(update.loop) if direct and unconditional(
+        update.backward, update.loop) else None
+
+
+def _plain(value: Value, depth: int) -> bool:
+    """A loss of torch with the mean as its reduction, as it came out of it."""
+    if value.kind != "tensor" or value.type != "loss" or value.owner is None:
+        return value.type == "scaled" and bool(value.args) and depth < 2 and _plain(
+            value.args[0], depth + 1)
+    return bool(value.owner.name) and "reduction" not in value.owner.kwargs
+
+
+_BATCH = """
+loss = criterion(model(x), y)
+%s.backward()
+if (i + 1) % 4 == 0:
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+RULE = Rule(
+    name="accumulation-not-averaged", doc=__doc__, category="code", severity="warning",
+    in_source=in_source, examples=(
+        fires(training(_BATCH.replace("%s", "loss"), index=True), "not divided by their number",
+              kind="source", line="loss.backward()", title="not divided"),
+        quiet(training(_BATCH.replace("%s", "(loss / 4)"), index=True), kind="source",
+              title="divided"),
+        quiet(training(_BATCH.replace("%s", "loss").replace("model(x), y)", "model(x), y) / 4"),
+                       index=True), kind="source", title="divided before"),
+        quiet(training(), kind="source", title="no accumulation"),
+    ),
+)

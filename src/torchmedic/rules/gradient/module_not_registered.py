@@ -1,0 +1,146 @@
+"""A model keeps layers or parameters where torch does not look for them.
+
+## What you see
+No error, but these layers do not learn, are not moved to the GPU and are missing in the
+checkpoint; or `cannot assign module before Module.__init__() call`.
+## Why
+`nn.Module` registers what is assigned to an attribute of its own: a layer or an `nn.Parameter`. It
+does not look into lists and dicts, and a plain tensor is only a tensor.
+## Fix
+`nn.ModuleList([...])`, `nn.ModuleDict({...})`, `nn.Parameter(tensor)`, `register_buffer`; first of
+all `super().__init__()`.
+## When this is fine
+A list that hides a model on purpose, such as a teacher that must not be saved.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
+from torchmedic.source.flow import Event, Trace, Value, trace_of
+from torchmedic.source.flow.training import place
+from torchmedic.source.flow.values import is_module
+from torchmedic.source.script import Script
+from torchmedic.trainings import module
+
+BARE = ("ReLU", "Tanh", "Sigmoid", "Softmax", "Dropout", "Identity", "GELU", "Flatten")
+
+
+def in_source(script: Script) -> Iterator[Problem]:
+    trace = trace_of(script)
+    seen = set()
+    for event in trace.of("set"):
+        owner, value = event.target, event.value
+        if owner is None or value is None or owner.kind != "instance" or owner.data != "module":
+            continue
+        found = _problem(trace, event, owner, value)
+        if found is not None and id(event.node) not in seen:
+            seen.add(id(event.node))
+            yield found
+
+
+def _problem(trace: Trace, event: Event, owner: Value, value: Value) -> Problem | None:
+    name = f"self.{event.more['name']}"
+    if _before_init(trace, event, owner, value):
+        return _said(trace, event, f"`{name}` is set before `super().__init__()`",
+                     "`super().__init__()` as the first line of `__init__`")
+    if value.kind in ("list", "dict") and _layers(value) and not _registered(trace, event, value):
+        kind = "ModuleList" if value.kind == "list" else "ModuleDict"
+        return _said(trace, event, f"the layers in `{name}` are in a plain {value.kind}: the model "
+                     "does not know them", f"`nn.{kind}(…)`")
+    if value.kind == "tensor" and value.type == "created" and (
+            "requires_grad" in value.kwargs and value.kwargs["requires_grad"].data is True):
+        return _said(trace, event, f"`{name}` is a plain tensor: the model does not know it as a "
+                     "parameter", "`nn.Parameter(…)`")
+    return None
+
+
+def _said(trace: Trace, event: Event, message: str, cure: str) -> Problem:
+    return Problem(
+        message, where=place(trace.script.file, event), confidence="likely",
+        evidence=(Evidence("`parameters()`, `to()` and `state_dict()` leave it out", "source"),),
+        fix=Fix(cure, "", "unsafe"))
+
+
+def _before_init(trace: Trace, event: Event, owner: Value, value: Value) -> bool:
+    """In a class that derives from `nn.Module` directly, before the base's constructor."""
+    if event.function != "__init__" or not (is_module(value) or value.type == "parameter"):
+        return False
+    bases = [b.type for b in owner.owner.items] if owner.owner else []
+    if bases not in (["torch.nn.Module"], ["torch.nn.modules.Module"]):
+        return False
+    calls = [f for f in event.frames if f.kind == "call" and f.value is owner]
+    if len(calls) != 1 or "__init__" in ast.unparse(_body(calls[0].node, event.line)):
+        return False
+    return not any(e.target is owner for e in trace.before(event, "super"))
+
+
+def _body(node: ast.AST | None, line: int) -> ast.Module:
+    """What a function does before a line."""
+    body = getattr(node, "body", [])
+    return ast.Module([s for s in body if s.lineno < line and not isinstance(
+        s, (ast.FunctionDef, ast.ClassDef))], [])
+
+
+def _layers(value: Value) -> bool:
+    """Layers with parameters that were made for this list."""
+    held = [o for i in (*value.items, *value.attrs.values()) for o in i.options()]
+    made = [o for o in held if is_module(o) and o.kind != "criterion" and o.name not in BARE
+            and (o.kind == "instance" or o.type.startswith("torch.nn."))]
+    return bool(made) and len(made) == len(held) and all(_inside(o, value) for o in made)
+
+
+def _inside(layer: Value, value: Value) -> bool:
+    first, last = getattr(value.node, "lineno", 0), getattr(value.node, "end_lineno", 0)
+    empty = isinstance(value.node, (ast.List, ast.Dict)) and first == last
+    return bool(first <= getattr(layer.node, "lineno", 0) <= last) or (
+        empty and value.data == "comprehension")
+
+
+def _registered(trace: Trace, event: Event, value: Value) -> bool:
+    """Some other line gives the same layers to the model, or puts a container in its place."""
+    held = {o.id for i in (*value.items, *value.attrs.values()) for o in i.options()}
+    for other in trace.events:
+        if other.kind == "register" and other.target is event.target:
+            return True
+        if other is not event and other.kind in ("set", "make", "opaque"):
+            new = other.value if other.kind != "make" else other.target
+            again = other.kind == "set" and other.more["name"] == event.more["name"] and (
+                other.target is event.target)
+            if again or (new is not None and new.kind != value.kind and any(
+                    o.id in held for i in new.items for o in i.options())):
+                return True
+    return False
+
+
+_LIST = "self.layers = [nn.Linear(8, 8) for _ in range(3)]"
+_LOOP = "for layer in self.layers:\n    x = layer(x)\nreturn x"
+_NO_INIT = module("return self.layer(x)").replace("        super().__init__()\n", "")
+_TENSOR = "self.scale = torch.ones(8, requires_grad=True)"
+
+RULE = Rule(
+    name="module-not-registered", doc=__doc__, category="code", severity="warning",
+    in_source=in_source, examples=(
+        fires(module(_LOOP, init=_LIST), "are in a plain list", "`nn.ModuleList(…)`",
+              kind="source", line="self.layers = [", title="list"),
+        fires(module("return self.layers['a'](x)", init="self.layers = {'a': nn.Linear(8, 3)}"),
+              "`nn.ModuleDict(…)`", kind="source", line="self.layers = {", title="dict"),
+        fires(module("return self.scale * x", init=_TENSOR), "`nn.Parameter(…)`", kind="source",
+              line="self.scale", title="tensor"),
+        fires(_NO_INIT, "before `super().__init__()`", kind="source", line="self.layer =",
+              title="no init"),
+        quiet(module(_LOOP, init=_LIST.replace("[nn", "nn.ModuleList([nn").replace("]", "])")),
+              kind="source", title="module list"),
+        quiet(module(_LOOP, init=_LIST + "\nself.all = nn.ModuleList(self.layers)"),
+              kind="source", title="registered too"),
+        quiet(module(_LOOP, init=_LIST.replace("self.layers", "layers")
+                     + "\nself.layers = nn.Sequential(*layers)"), kind="source",
+              title="local list"),
+        quiet(module(_LOOP, init=_LIST + "\nfor i, layer in enumerate(self.layers):\n"
+                     "    self.add_module(str(i), layer)"), kind="source", title="added"),
+        quiet(module("return self.teacher[0](x)", init="self.teacher = [torch.load('t.pt')]"),
+              kind="source", title="hidden"),
+    ),
+)

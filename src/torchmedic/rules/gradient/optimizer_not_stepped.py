@@ -1,0 +1,97 @@
+"""An optimizer is built and its model's loss goes backward, but it is never stepped.
+
+## What you see
+No error: these parameters keep their first values, and the loss does not fall.
+## Why
+`backward()` only computes gradients; `step()` changes the parameters. With two optimizers the
+wrong one is easily stepped twice.
+## Fix
+`optimizer.step()` after `backward()`, on the optimizer that holds these parameters.
+## When this is fine
+When another part of the program steps it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
+from torchmedic.source.flow import Event, Trace, Value, trace_of
+from torchmedic.source.flow.trace import modules_of
+from torchmedic.source.flow.training import place, written
+from torchmedic.source.script import Script
+from torchmedic.trainings import STEP, training
+
+
+def in_source(script: Script) -> Iterator[Problem]:
+    trace = trace_of(script)
+    stepped = [o for e in trace.of("step") for o in (e.target.options() if e.target else ())]
+    for made in trace.made:
+        if made.kind != "optimizer" or made in stepped or made.data is None:
+            continue
+        if any(o.kind != "optimizer" for o in stepped) or _leaves(trace, made):
+            continue
+        backward = _backward(trace, made)
+        if backward is not None:
+            yield _problem(trace, made, backward)
+
+
+def _backward(trace: Trace, made: Value) -> Event | None:
+    """The first backward pass in a loop through what this optimizer holds."""
+    held = modules_of(made) or frozenset()
+    return next((e for e in trace.of("backward") if e.loops and e.value is not None and any(
+        held & o.sources for o in e.value.options())), None)
+
+
+def _leaves(trace: Trace, made: Value) -> bool:
+    """It goes somewhere we can't look into."""
+    for event in trace.of("opaque", "return", "yield", "item"):
+        held = [v for v in (event.value, event.target) if v is not None]
+        if any(o is made for v in held for i in (v, *v.items) for o in i.options()):
+            return True
+    return made.kind == "optimizer" and any(
+        made in (o for i in (v, *v.items, *v.attrs.values()) for o in i.options())
+        for e in trace.of("make") if e.target and e.target.kind != "scheduler"
+        for v in e.target.args)
+
+
+def _problem(trace: Trace, made: Value, backward: Event) -> Problem:
+    line = getattr(made.node, "lineno", 0)
+    other = next((e for e in trace.after(backward, "step") if e.loops == backward.loops), None)
+    facts = [Evidence(f"line {backward.line}: a loss of its parameters goes backward", "source")]
+    if other is not None:
+        facts.append(Evidence(f"line {other.line}: `{written(other)}.step()` follows instead",
+                              "source"))
+    return Problem(
+        f"the optimizer built in line {line} is never stepped",
+        where=place(trace.script.file, other or backward), evidence=tuple(facts),
+        confidence="likely", fix=Fix("`step()` of this optimizer after that `backward()`", "",
+                                     "unsafe"))
+
+
+_TWO = """
+head = nn.Linear(3, 3)
+second = torch.optim.SGD(head.parameters(), lr=0.1)
+"""
+_BOTH = """
+optimizer.zero_grad()
+second.zero_grad()
+loss = criterion(head(model(x)), y)
+loss.backward()
+optimizer.step()
+%s.step()
+"""
+
+RULE = Rule(
+    name="optimizer-not-stepped", doc=__doc__, category="code", severity="warning",
+    in_source=in_source, examples=(
+        fires(training(STEP.replace("optimizer.step()", "")), "is never stepped", kind="source",
+              line="loss.backward()", title="no step"),
+        fires(training(_BOTH % "optimizer", more=_TWO), "`optimizer.step()` follows instead",
+              kind="source", line="optimizer.step()", title="the other one"),
+        quiet(training(), kind="source", title="stepped"),
+        quiet(training(_BOTH % "second", more=_TWO), kind="source", title="both"),
+        quiet(training(STEP.replace("optimizer.step()", "update(optimizer)")), kind="source",
+              title="elsewhere"),
+    ),
+)
