@@ -17,6 +17,8 @@ BAD = re.compile(
     r"|^\W*(?:ERROR|Error|error)\b|^[\w.]*(?:Error|Exception)\b(?! ignored)")
 PROMPT = re.compile(r"^(?:\([\w.-]+\) ?)?[\w.-]+@[\w.-]+:[^$#]*[$#]"
                     r"|^PS [A-Z]:\\[^>]*>|^[A-Z]:\\[^>]*>")
+UNREADABLE = 0.2
+"""Share of characters that are none."""
 BAR = re.compile(r"(\d+)%\|")
 COUNT = re.compile(r"(?:epoch|step|iter\w*)\D{0,4}(\d+) ?(?:/|of) ?(\d+)", re.IGNORECASE)
 MEMORY = re.compile(r"out of memory|oom|Cannot allocate", re.IGNORECASE)
@@ -29,6 +31,9 @@ def verdict(log: Log, findings: Sequence[Finding]) -> Verdict | None:
     shown = [line.strip() for line in log.lines if line.strip()]
     if not shown:
         return Verdict("unknown", None, "the log is empty")
+    text = "".join(shown)
+    if text.count("\ufffd") > UNREADABLE * len(text):
+        return Verdict("unknown", None, "this is no text: a log in UTF-8 or UTF-16 is expected")
     bad = next((line for line in reversed(shown) if BAD.search(line) and not _ignored(line, log)),
                None)
     if bad is not None:

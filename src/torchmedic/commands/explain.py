@@ -39,7 +39,7 @@ def execute(args: argparse.Namespace) -> int:
 
 def diagnose(name: str | None) -> Diagnosis:
     """The whole way from the file's bytes to the answer."""
-    from torchmedic import redact, registry, unexplained
+    from torchmedic import barelines, redact, registry, unexplained
     from torchmedic.diagnosis import conclude, diagnose_log
     from torchmedic.logs import stream
     from torchmedic.logs.commandline import command_in, supervised
@@ -49,6 +49,8 @@ def diagnose(name: str | None) -> Diagnosis:
     log = read_log(excerpt.lines)
     notes: list[str] = []
     found = diagnose_log(log, registry.rules(), notes)
+    if not any(finding.severity != "info" for finding in found):
+        found = (*barelines.diagnose(log, registry.rules()), *found)
     findings = tuple(_numbered(finding, excerpt.numbers) for finding in found)
     if excerpt.cut:
         notes.append(f"{excerpt.cut} lines of ordinary output in the middle were passed over")

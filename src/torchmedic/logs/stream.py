@@ -70,10 +70,12 @@ def _utf8(stream: BinaryIO) -> Iterator[bytes]:
 
 
 def _wide(first: bytes) -> str | None:
-    if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return "utf-16"
-    odd = first[1:400:2]
-    return "utf-16-le" if len(odd) > 8 and odd.count(0) > 0.8 * len(odd) else None
+    marked = first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    for start, name in ((3, "utf-16-le"), (2, "utf-16-be")):
+        half = first[start:start + 400:2]  # English text has a zero in every second byte
+        if len(half) > 8 and half.count(0) > (0.5 if marked else 0.8) * len(half):
+            return "utf-16" if marked else name
+    return None
 
 
 @dataclass(slots=True)

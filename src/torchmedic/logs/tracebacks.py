@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from torchmedic.logs.lines import FRAME_START, HEADER, Line, as_lines, tagged
 from torchmedic.logs.messages import EXCEPTION, HEADLESS, Raised, message_at
+from torchmedic.logs.notebooks import of_notebooks
 from torchmedic.logs.paths import is_user
 from torchmedic.observed import Failure, Frame, Log
 
@@ -25,7 +26,7 @@ def read_log(text: str | Iterable[str], source: str = "log") -> Log:
     """A log and the failures its tracebacks tell, in the order of their lines."""
     lines = as_lines(text)
     streams: dict[str, list[Line]] = {}
-    for line in tagged(lines):
+    for line in of_notebooks(tagged(lines)):
         streams.setdefault(line.stream, []).append(line)
     found = [f for stream in streams.values() for f in _Parser(stream).failures()]
     found.sort(key=lambda failure: failure.line_number or 0)

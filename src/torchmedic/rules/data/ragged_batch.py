@@ -40,10 +40,10 @@ Pair = tuple[tuple[int, Shape], tuple[int, Shape]]
 
 
 def in_failure(failure: Failure) -> Iterator[Problem]:
-    if not _in_collate(failure):
+    if failure.frames and not _in_collate(failure):
         return
     match = STACK.search(failure.message)
-    if match is None and not OTHER.search(failure.message):
+    if match is None and not (failure.frames and OTHER.search(failure.message)):
         return
     pair = _told(match) if match else _seen(failure)
     message = "the samples of a batch have different sizes"

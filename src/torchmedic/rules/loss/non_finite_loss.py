@@ -27,8 +27,8 @@ from torchmedic.remedies import raised
 
 ANOMALY = re.compile(r"Function '(?P<op>\w+)' returned nan values in its (?P<n>\d+)th output")
 STOPPED = re.compile(r"\bloss\b.{0,30}\b(?:nan|infinite|inf|not finite)\b.{0,40}"
-                     r"(?:stopp|abort|at iter)|[Ll]oss became (?:infinite|NaN)|NaN or Inf found|loss is nan",
-                     re.IGNORECASE)
+                     r"(?:stopp|abort|at iter)|loss became (?:infinite|NaN)|NaN or Inf found"
+                     r"|loss is nan", re.IGNORECASE)
 SCALE = re.compile(r"[Mm]inimum loss scale|loss scale already at minimum|loss_scale.*too small"
                    r"|reducing loss scale to (?:[\d.]+e-\d+|0\.0)")
 _IS = r"['\"]?\)? ?[:=]? {0,3}['\"]?(?:tensor\()?"
@@ -46,10 +46,10 @@ def in_failure(failure: Failure) -> Iterator[Problem]:
         return
     op = re.sub(r"Backward\d*$", "", found["op"])
     yield Problem(f"the gradient of `{op}` is NaN", where=failure.place,
-                  evidence=(raised(failure),), fix=Fix(f"keep what goes into `{op}` away from where its gradient is not finite: "
-                          "an epsilon under roots, logarithms and divisions; `torch.where` on its "
-                          "input, not on its output",
-                          "the warning above names the line of the forward pass"))
+                  evidence=(raised(failure),), fix=Fix(
+                      f"keep what goes into `{op}` away from where its gradient is not finite: an "
+                      "epsilon under roots, logarithms and divisions; `torch.where` on its input, "
+                      "not on its output", "the warning above names the line of the forward pass"))
 
 
 def in_log(log: Log) -> Iterator[Problem]:

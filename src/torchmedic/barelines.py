@@ -1,0 +1,46 @@
+"""Exceptions of which a log holds a line alone: within a record, or without their type."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from torchmedic.diagnosis import diagnose_log
+from torchmedic.model import Finding, Rule
+from torchmedic.observed import Failure, Log
+
+WITHIN = re.compile(r"(?<![\w.])(?P<type>(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)): "
+                    r"(?P<text>\S.*)")
+FEW = 60
+"""Lines of a log that may be no more than somebody's account of a failure."""
+SHORTEST = 20
+WRAPPED = 3
+"""Lines that one message may cover."""
+
+
+def diagnose(log: Log, rules: Sequence[Rule]) -> tuple[Finding, ...]:
+    """What rules that know an exception say about such lines: likely at best."""
+    failures = tuple(_failures(log))
+    if not failures:
+        return ()
+    asked = [replace(rule, in_log=None) for rule in rules
+             if rule.in_failure is not None and rule.level != "fallback"]
+    found = diagnose_log(Log(log.lines, failures, log.source), asked)
+    return tuple(replace(f, confidence="likely") if f.confidence == "certain" else f
+                 for f in found)
+
+
+def _failures(log: Log) -> Iterator[Failure]:
+    filled = [number for number, line in enumerate(log.lines, 1) if line.strip()]
+    for number in filled:
+        line = log.lines[number - 1].strip()
+        if match := WITHIN.search(line):
+            yield _failure(number, match["type"], match["text"])
+        elif len(filled) <= FEW and len(line) >= SHORTEST:
+            yield _failure(number, "Error", "\n".join(log.lines[number - 1:number - 1 + WRAPPED]))
+
+
+def _failure(number: int, kind: str, message: str) -> Failure:
+    return Failure(key=f"log:{number}", type=kind, message=message.strip(), how="logged",
+                   line_number=number)
