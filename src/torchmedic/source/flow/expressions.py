@@ -188,6 +188,8 @@ class Expressions:
         from torchmedic.source.flow import shapes
 
         base, key = self.value(node.value), self.value(node.slice)
+        if base.kind == "tensor" and base.type == "recurrent":
+            self.event("index", node, base, key)
         if base.kind == "either":
             return either(shapes.item(o, key, node, self.file) for o in base.options())
         return shapes.item(base, key, node, self.file)

@@ -346,8 +346,9 @@ class Methods(Expressions):
             self.trace.moves = True
         made = shapes.moved(base, "", [], node, self.file)
         made.shape, made.type, made.args = base.shape, base.type, base.args
-        if name in ("to", "cuda", "cpu", "clone", "contiguous"):
-            made.owner = base.owner
+        made.owner = base.owner
+        if name in ("to", "cuda", "cpu", "type_as") and made.type == "created":
+            made.type = ""
         if name in ("long", "int", "bool"):
             return self.cut(made, node, name)
         if name == "requires_grad_" and base.cut:

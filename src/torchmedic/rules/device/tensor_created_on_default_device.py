@@ -1,0 +1,118 @@
+"""A model makes a tensor on the CPU and computes with it, while its inputs are on the GPU.
+
+## What you see
+`Expected all tensors to be on the same device` on a GPU; nothing at all on a CPU.
+## Why
+`torch.zeros(…)` without `device` makes a tensor on the default device. `model.to(device)` moves
+parameters and buffers only, not tensors that are plain attributes.
+## Fix
+`torch.zeros(…, device=x.device)` in `forward`; `self.register_buffer("noise", …)` for what is kept.
+## When this is fine
+A program that only runs on the CPU, or that sets the default device.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
+from torchmedic.source.flow import Event, Trace, Value, trace_of
+from torchmedic.source.flow.training import node_place, place
+from torchmedic.source.paths import FUNCTIONS
+from torchmedic.source.script import Script
+from torchmedic.trainings import module
+
+MATHS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.MatMult)
+
+
+def in_source(script: Script) -> Iterator[Problem]:
+    text = "\n".join(script.lines)
+    if not any(word in text for word in (".to(device", ".cuda(", ".to(self.device", ".to(args.d")):
+        return
+    trace = trace_of(script)
+    seen: set[int] = set()
+    for event in trace.of("set"):
+        owner, value = event.target, event.value
+        if owner is None or value is None or owner.data != "module" or owner.owner is None:
+            continue
+        if value.kind == "tensor" and value.type == "created" and value.shape != () and (
+                "device" not in value.kwargs and event.function == "__init__"):
+            line = _used(owner.owner.node, event.more["name"])
+            if line and id(event.node) not in seen and not _trained(value):
+                seen.add(id(event.node))
+                yield _kept(script, event, line)
+    yield from _made(script, trace, seen)
+
+
+def _trained(value: Value) -> bool:
+    return "requires_grad" in value.kwargs
+
+
+def _used(holder: ast.AST | None, name: str) -> int | None:
+    """The line where `forward` computes with the attribute; None where the class moves it."""
+    if not isinstance(holder, ast.ClassDef):
+        return None
+    text = ast.unparse(holder)
+    if "_apply" in text or f"self.{name} = self.{name}.to" in text:
+        return None
+    for method in holder.body:
+        if isinstance(method, FUNCTIONS) and method.name != "__init__":
+            for node in ast.walk(method):
+                if isinstance(node, ast.BinOp) and isinstance(node.op, MATHS) and any(
+                        ast.unparse(side) == f"self.{name}" for side in (node.left, node.right)):
+                    return node.lineno
+    return None
+
+
+def _kept(script: Script, event: Event, line: int) -> Problem:
+    name = event.more["name"]
+    return Problem(
+        f"`self.{name}` is a plain tensor: `model.to(device)` leaves it on the CPU",
+        where=place(script.file, event), confidence="likely",
+        evidence=(Evidence(f"line {line} computes with it", "source"),),
+        fix=Fix(f"`self.register_buffer(\"{name}\", …)`", "", "unsafe"))
+
+
+def _made(script: Script, trace: Trace, seen: set[int]) -> Iterator[Problem]:
+    """Tensors made in `forward` and added to, or multiplied with, something of the model."""
+    for event in trace.of("assign", "return"):
+        value = event.value
+        if event.function != "forward" or value is None or value.kind != "tensor":
+            continue
+        for side, other in ((0, 1), (1, 0)):
+            made = value.args[side] if len(value.args) == 2 else None
+            if made is None or made.type != "created" or "device" in made.kwargs or (
+                    made.shape in ((), None) or id(made.node) in seen):
+                continue
+            if value.args[other].graph is True and isinstance(made.node, ast.Call):
+                seen.add(id(made.node))
+                yield Problem(
+                    f"`{ast.unparse(made.node.func)}` makes a tensor on the default device, and "
+                    "the model computes with it", where=node_place(script.file, made.node),
+                    confidence="likely",
+                    evidence=(Evidence(f"line {event.line} computes with it", "source"),),
+                    fix=Fix("`device=x.device` for the new tensor", "", "safe"))
+
+
+_MOVED = "device = torch.device('cuda')\nmodel = Net().to(device)\nmodel(torch.randn(4, 8))\n"
+_INIT = "self.layer = nn.Linear(8, 3)\nself.noise = torch.randn(4, 3)"
+_FORWARD = "out = self.layer(x)\nout = out + torch.randn(4, 3%s)\nreturn out"
+
+RULE = Rule(
+    name="tensor-created-on-default-device", doc=__doc__, category="code", severity="warning",
+    in_source=in_source, examples=(
+        fires(module("return self.layer(x) + self.noise", init=_INIT, more=_MOVED),
+              "`self.noise` is a plain tensor", kind="source", line="self.noise = ",
+              title="attribute"),
+        fires(module(_FORWARD % "", more=_MOVED), "makes a tensor on the default device",
+              kind="source", line="torch.randn(4, 3)", title="in forward"),
+        quiet(module(_FORWARD % ", device=x.device", more=_MOVED), kind="source", title="device"),
+        quiet(module(_FORWARD % ""), kind="source", title="CPU only"),
+        quiet(module("return self.layer(x) + self.noise.to(x.device)", init=_INIT, more=_MOVED),
+              kind="source", title="moved when used"),
+        quiet(module("return self.layer(x) + self.noise", more=_MOVED, init=_INIT.replace(
+              "self.noise = torch.randn(4, 3)",
+              "self.register_buffer('noise', torch.randn(4, 3))")), kind="source", title="buffer"),
+    ),
+)
