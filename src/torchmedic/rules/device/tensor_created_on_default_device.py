@@ -74,6 +74,13 @@ def _kept(script: Script, event: Event, line: int) -> Problem:
         fix=Fix(f"`self.register_buffer(\"{name}\", …)`", "", "unsafe"))
 
 
+def _here(event: Event, made: Value) -> bool:
+    """It is made in this very call of `forward`."""
+    body = next(f.node for f in reversed(event.frames) if f.kind == "call")
+    line = getattr(made.node, "lineno", 0)
+    return bool(getattr(body, "lineno", 0) <= line <= getattr(body, "end_lineno", 0))
+
+
 def _made(script: Script, trace: Trace, seen: set[int]) -> Iterator[Problem]:
     """Tensors made in `forward` and added to, or multiplied with, something of the model."""
     for event in trace.of("assign", "return"):
@@ -83,7 +90,7 @@ def _made(script: Script, trace: Trace, seen: set[int]) -> Iterator[Problem]:
         for side, other in ((0, 1), (1, 0)):
             made = value.args[side] if len(value.args) == 2 else None
             if made is None or made.type != "created" or "device" in made.kwargs or (
-                    made.shape in ((), None) or id(made.node) in seen):
+                    made.shape in ((), None) or id(made.node) in seen or not _here(event, made)):
                 continue
             if value.args[other].graph is True and isinstance(made.node, ast.Call):
                 seen.add(id(made.node))
