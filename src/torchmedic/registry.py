@@ -80,6 +80,37 @@ def reading(kind: str) -> tuple[Rule, ...]:
     return tuple(found)
 
 
+def for_log(text: str) -> tuple[Rule, ...]:
+    """Our rules that read logs and may have something to say of this one.
+
+    A file that names `WORDS` speaks only where one of them is in the text, in any case; it is
+    not imported otherwise.
+    """
+    found: list[Rule] = []
+    lower = text.lower()
+    for family, name in _modules(importlib.import_module(HOME)):
+        path = Path(__file__).parent / "rules" / family / f"{name.rpartition('.')[2]}.py"
+        try:
+            if path.is_file() and not _may_speak(path.read_text(encoding="utf-8"), lower):
+                continue
+            rule = getattr(importlib.import_module(name), "RULE", None)
+        except Exception:  # `catalogue` says which rule files are broken
+            continue
+        if isinstance(rule, Rule) and (rule.in_log or rule.in_failure):
+            found.append(rule)
+    return tuple(found)
+
+
+def _may_speak(source: str, lower: str) -> bool:
+    if "in_log=" not in source and "in_failure=" not in source:
+        return False
+    start = source.find("\nWORDS = (")
+    if start < 0:
+        return True
+    words = source[start:source.index(")\n", start)].split('"')[1::2]
+    return any(word in lower for word in words)
+
+
 def find(name: str, *more: str) -> Entry | None:
     """The entry of the rule with this name."""
     return catalogue(*more).by_name.get(name)

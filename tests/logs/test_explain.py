@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import torchmedic
+from torchmedic import registry
 
 SOURCE = Path(torchmedic.__file__).resolve().parents[1]
 CASES = SOURCE.parents[0] / "shared" / "cases" / "logs"
@@ -157,6 +158,12 @@ def test_the_retry_command_is_the_logs_own():
 def test_secrets_of_the_command_are_masked():
     text = b"$ WANDB_API_KEY=0123456789abcdef0123 python train.py --token abcdef12345\n" + FAILED
     assert "0123456789abcdef0123" not in json.dumps(answer(text))
+
+
+def test_a_rule_is_loaded_for_the_logs_it_speaks_of():
+    for name, rule, example in registry.cases():
+        if example.kind == "log" and example.fires:
+            assert rule.name in [r.name for r in registry.for_log(example.text)], name
 
 
 def truth() -> list[dict]:

@@ -15,6 +15,7 @@ from torchmedic.output import UserError
 
 if TYPE_CHECKING:
     from torchmedic.logs.stream import Excerpt
+    from torchmedic.observed import Log
 
 SUMMARY = "read a log or a pasted traceback and say what went wrong"
 
@@ -39,7 +40,7 @@ def execute(args: argparse.Namespace) -> int:
 
 def diagnose(name: str | None) -> Diagnosis:
     """The whole way from the file's bytes to the answer."""
-    from torchmedic import barelines, redact, registry, unexplained
+    from torchmedic import registry
     from torchmedic.diagnosis import conclude, diagnose_log
     from torchmedic.logs import stream
     from torchmedic.logs.commandline import command_in, supervised
@@ -48,23 +49,39 @@ def diagnose(name: str | None) -> Diagnosis:
     excerpt = _read(name, stream.read)
     log = read_log(excerpt.lines)
     notes: list[str] = []
-    found = diagnose_log(log, registry.rules(), notes)
+    rules = registry.for_log("\n".join(log.lines))
+    found = diagnose_log(log, rules, notes)
     if not any(finding.severity != "info" for finding in found):
-        found = (*barelines.diagnose(log, registry.rules()), *found)
+        from torchmedic import barelines
+
+        found = (*barelines.diagnose(log, rules), *found)
     findings = tuple(_numbered(finding, excerpt.numbers) for finding in found)
     if excerpt.cut:
         notes.append(f"{excerpt.cut} lines of ordinary output in the middle were passed over")
     command = command_in(log.lines)
-    retry = redact.text(supervised(command)) if command else None
-    diagnosis = conclude("explain", findings, notes=tuple(notes), retry=retry)
-    own = unexplained.verdict(log, findings)
+    diagnosis = conclude("explain", findings, notes=tuple(notes),
+                         retry=_masked(supervised(command)) if command else None)
+    told = diagnosis.verdict.category not in ("none", "unknown")
+    return diagnosis if told else _without_cause(diagnosis, log)
+
+
+def _without_cause(diagnosis: Diagnosis, log: Log) -> Diagnosis:
+    """All is well; or what is missing, and what to run next."""
+    from torchmedic import unexplained
+
+    own = unexplained.verdict(log, diagnosis.findings)
     diagnosis = replace(diagnosis, verdict=own) if own else diagnosis
     if diagnosis.verdict.category == "none":
         return replace(diagnosis, retry=None)
-    if diagnosis.verdict.category != "unknown":
-        return diagnosis
-    return replace(diagnosis, next_checks=unexplained.next_checks(findings, retry),
+    return replace(diagnosis,
+                   next_checks=unexplained.next_checks(diagnosis.findings, diagnosis.retry),
                    notes=(*diagnosis.notes, *unexplained.notes(log)))
+
+
+def _masked(command: str) -> str:
+    from torchmedic import redact
+
+    return redact.text(command)
 
 
 def _read(name: str | None, read: Callable[[BinaryIO], Excerpt]) -> Excerpt:

@@ -23,6 +23,10 @@ from torchmedic.observed import Failure
 from torchmedic.remedies import raised
 from torchmedic.samples import reading
 
+WORDS = (
+    "load", "zip", "eof", "header", "magic", "pickle", "storage", "central directory",
+    "ran out of input",
+)
 BYTE = re.compile(r"Unsupported operand (?P<operand>\d+)|invalid load key, '(?P<key>\\x..|.)'")
 SHORT = re.compile(r"PytorchStreamReader failed|unexpected EOF, expected|central directory"
                    r"|MetadataIncompleteBuffer|storage has wrong (?:byte )?size|Ran out of input"

@@ -21,6 +21,7 @@ from torchmedic.model import Fix, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure
 from torchmedic.remedies import raised
 
+WORDS = ("attempting to deserialize",)
 GONE = re.compile(r"Attempting to deserialize object on (?:a )?CUDA device(?: (?P<number>\d+))?")
 
 

@@ -21,6 +21,8 @@ from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure
 from torchmedic.statedicts import prefix_between, read
 
+WORDS = ("loading state_dict",)
+
 
 def in_failure(failure: Failure) -> Iterator[Problem]:
     told = read(failure.message)

@@ -23,6 +23,7 @@ from torchmedic.model import Fix, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure
 from torchmedic.remedies import raised
 
+WORDS = ("weights only", "weightsunpickler")
 REFUSED = re.compile(r"Weights only load failed|WeightsUnpickler error")
 CLASS = re.compile(r"(?:Unsupported (?:global|class): ?(?:GLOBAL )?|GLOBAL )([A-Za-z_][\w.]+)")
 OPERAND = re.compile(r"Unsupported operand (\d+)|invalid load key, '(.)'")

@@ -23,6 +23,7 @@ from torchmedic import logtext
 from torchmedic.model import Category, Confidence, Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure, Log
 
+WORDS = ("_status_", "cudnn", "cublas", "unable to find an engine")
 STATUS = re.compile(r"(?P<status>(?:CUBLAS|CUDNN|CUSOLVER|CUFFT|CUSPARSE)_STATUS_(?!SUCCESS)\w+)"
                     r"|[Uu]nable to find (?:a valid cuDNN algorithm|an engine)")
 VERSION = re.compile(r"VERSION_MISMATCH|cuDNN version incompatibility|Could not load library "

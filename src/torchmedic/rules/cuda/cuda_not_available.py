@@ -24,6 +24,7 @@ from torchmedic.model import Fix, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure, Log
 from torchmedic.remedies import raised
 
+WORDS = ("cuda", "nvidia", "device")
 KINDS = (
     (re.compile(r"Torch not compiled with CUDA enabled|not linked with support for cuda"),
      "the installed torch is a build for the CPU",

@@ -24,6 +24,7 @@ from torchmedic.model import Category, Evidence, Fix, Place, Problem, Rule, fire
 from torchmedic.observed import Failure, Log
 from torchmedic.remedies import raised
 
+WORDS = ("device-side assert", "assertion")
 ASSERTED = re.compile(r"device-side assert triggered|\.(?:cu|cuh|h):\d+:.*Assertion .*failed")
 CHECK = re.compile(r"\.(?:cu|cuh|h):\d+:.*Assertion [`'\"]?(?P<check>.+?)[`'\"]? failed")
 CPU = "CUDA_VISIBLE_DEVICES= "

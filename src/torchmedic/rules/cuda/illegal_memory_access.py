@@ -24,6 +24,7 @@ from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure, Log
 from torchmedic.remedies import raised
 
+WORDS = ("illegal", "misaligned", "unspecified launch", "invalid program counter")
 PATTERN = re.compile(r"illegal memory access|misaligned address|unspecified launch failure"
                      r"|illegal instruction was encountered|invalid program counter")
 MESSAGE = ("a GPU kernel touched memory that is not its own; the line shown may be a later one "

@@ -25,6 +25,7 @@ from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure, Log
 from torchmedic.remedies import raised
 
+WORDS = ("kernel image", "device function", "symbol not found", "cuda capability")
 MISSING = re.compile(r"no kernel image is available|invalid device function"
                      r"|device kernel image is invalid|named symbol not found")
 CARD = re.compile(r"(?P<card>\S.*?) with CUDA capability sm_(?P<arch>\d+) is not compatible")

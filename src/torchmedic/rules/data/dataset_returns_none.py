@@ -23,6 +23,7 @@ from torchmedic.observed import Failure
 from torchmedic.remedies import raised
 from torchmedic.samples import batch_facts, own_place
 
+WORDS = ("batch must contain",)
 FOUND = re.compile(r"batch must contain .*?; found <class '(?P<type>[\w.]+)'>", re.DOTALL)
 
 

@@ -25,6 +25,7 @@ from torchmedic.remedies import raised
 from torchmedic.samples import batch_facts, own_place
 from torchmedic.shapes import Shape, numbers, written
 
+WORDS = ("stack expects", "sizes of tensors", "equal size", "resize storage")
 # torch 1.5 to 2.14
 STACK = re.compile(r"stack expects each tensor to be equal size, but got (\[[\d, ]*\]) at entry "
                    r"(\d+) and (\[[\d, ]*\]) at entry (\d+)")

@@ -22,6 +22,7 @@ from torchmedic.observed import Failure
 from torchmedic.remedies import raised
 from torchmedic.shapes import named
 
+WORDS = ("dtype", "scalar type", "input type", "fp16")
 NAMES = {"double": "float64", "float": "float32", "half": "float16", "c10::half": "float16",
          "c10::bfloat16": "bfloat16", "long": "int64", "int": "int32", "byte": "uint8",
          "long int": "int64", "unsigned char": "uint8", "char": "int8"}

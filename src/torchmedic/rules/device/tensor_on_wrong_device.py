@@ -23,6 +23,7 @@ from torchmedic.model import Fix, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure
 from torchmedic.remedies import held, raised
 
+WORDS = ("device", "input type", "backend", "same device")
 TWO = re.compile(r"Expected all tensors to be on the same device, but (?:found at least two "
                  r"devices, (?P<a>[\w:]+) and (?P<b>[\w:]+)!|got \w+ is on (?P<c>[\w:]+), "
                  r"different from other tensors on (?P<d>[\w:]+))")  # torch 1.5 to 2.14

@@ -23,6 +23,7 @@ from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure, Log
 from torchmedic.remedies import raised
 
+WORDS = ("address", "eaddrinuse", "10048", "errno 98", "errno: 98")
 PATTERN = re.compile(r"EADDRINUSE|[Aa]ddress already in use|WinError 10048|Errno 98\b|errno: 98\b"
                      r"|Only one usage of each socket address")
 PORT = re.compile(r"port: (\d+)|\]:(\d{4,5})\b|:(\d{4,5}) \(errno|port (\d{4,5})")

@@ -24,6 +24,7 @@ from torchmedic.logtext import Hit
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.observed import Log
 
+WORDS = ("watchdog", "timed out", "timeout", "mismatch between collectives")
 WATCHDOG = re.compile(
     r"(?:[Rr]ank (?P<rank>\d+)\b.*?)?Watchdog caught collective operation timeout: "
     r"WorkNCCL\((?:SeqNum=(?P<seq>\d+), )?OpType=(?P<op>\w+)(?P<rest>.*)")

@@ -23,6 +23,7 @@ from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.observed import Log, Process, Run
 from torchmedic.signals import signal_name
 
+WORDS = ("childfailederror", "root cause")
 ROOT = re.compile(r"Root Cause \(first observed failure\)")
 RANK = re.compile(r"^\s*rank\s*: (?P<rank>\d+)")
 CODE = re.compile(r"exitcode\s*: ?(?P<code>-?\d+)")

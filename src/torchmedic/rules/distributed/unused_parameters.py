@@ -22,6 +22,7 @@ from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure
 from torchmedic.remedies import raised
 
+WORDS = ("finished reduction", "ready only once")
 NONE = re.compile(r"Expected to have finished reduction in the prior iteration")
 TWICE = re.compile(r"Expected to mark a variable ready only once")
 WHICH = re.compile(r"did not receive grad for rank (\d+): ?([\d, ]+)")

@@ -23,6 +23,10 @@ from torchmedic.model import Fix, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure
 from torchmedic.remedies import raised
 
+WORDS = (
+    "importerror", "modulenotfounderror", "oserror", "no module named",
+    "cannot open shared object", "dll",
+)
 MODULE = re.compile(r"No module named '?(?P<name>[\w.]+)'?")
 LIBRARY = re.compile(r"(?P<name>lib[\w.+-]+\.so[.\d]*): cannot open shared object file")
 DLL = re.compile(r"WinError 12[67]\].*|DLL load failed while importing (?P<name>\w+)")

@@ -24,6 +24,7 @@ from torchmedic.model import Evidence, Fix, Place, Problem, Rule, Severity, fire
 from torchmedic.observed import Failure, Log
 from torchmedic.remedies import raised
 
+WORDS = ("numpy", "_array_api", "np.", "multiarray")
 NEW = re.compile(r"compiled using NumPy 1\.x cannot be run in|_ARRAY_API not found"
                  r"|Numpy is not available|multiarray failed to import")
 SIZE = re.compile(r"numpy\.(?:dtype|ndarray|ufunc) size changed|compiled against API version")

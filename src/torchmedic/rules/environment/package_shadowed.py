@@ -22,6 +22,7 @@ from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure
 from torchmedic.remedies import raised
 
+WORDS = ("importerror", "attributeerror", "modulenotfounderror")
 PARTIAL = re.compile(r"(?:from )?partially initialized module '(?P<name>\w+)[\w.]*'")
 FROM = re.compile(r"cannot import name '\w+' from '(?P<name>\w+)[\w.]*' \((?P<file>[^)]+)\)"
                   r"|renaming '(?P<renamed>[^']+)'")

@@ -23,6 +23,10 @@ from torchmedic.model import Fix, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure
 from torchmedic.remedies import raised
 
+WORDS = (
+    "torch", "undefined symbol", "shared object", "no attribute", "import name", "no module",
+    "cuda version", "procedure could not",
+)
 VISION = re.compile(r"operator torchvision::\w+ does not exist|Couldn't load custom C\+\+ ops"
                     r"|'torchvision::\w+' (?:is only available|with arguments)"
                     r"|compiled with different CUDA (?:major )?versions")

@@ -26,6 +26,8 @@ from torchmedic.observed import Failure, Run
 from torchmedic.remedies import raised
 from torchmedic.wording import plural
 
+WORDS = ("second time", "freed")
+
 
 def in_failure(failure: Failure) -> Iterator[Problem]:
     if failure.how == "logged":

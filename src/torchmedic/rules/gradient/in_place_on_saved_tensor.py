@@ -25,6 +25,7 @@ from torchmedic.remedies import raised
 from torchmedic.shapes import numbers, written
 from torchmedic.wording import plural
 
+WORDS = ("modified by an inplace",)
 # torch 1.0 to 2.14; the part in brackets from 1.2 on
 CHANGED = re.compile(
     r"one of the variables needed for gradient computation has been modified by an inplace "

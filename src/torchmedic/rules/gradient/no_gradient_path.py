@@ -23,6 +23,7 @@ from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure
 from torchmedic.remedies import raised
 
+WORDS = ("does not require grad", "inf checks")
 NO_GRAPH = re.compile(r"element \d+ of (?:tensors|variables tuple) does not require grad")
 """torch 0.2 to 2.14"""
 NO_GRADIENTS = re.compile(r"No inf checks were recorded for this optimizer")

@@ -23,6 +23,7 @@ from torchmedic.observed import Failure
 from torchmedic.remedies import raised
 from torchmedic.samples import own_place
 
+WORDS = ("forked subprocess",)
 FORKED = re.compile(r"Cannot re-initialize CUDA in forked subprocess")
 
 

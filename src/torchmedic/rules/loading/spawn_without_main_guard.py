@@ -21,6 +21,7 @@ from torchmedic.model import Fix, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure
 from torchmedic.remedies import raised
 
+WORDS = ("bootstrapping",)
 BOOTSTRAP = "before the current process has finished its bootstrapping phase"
 """Python 3.4 to 3.14"""
 

@@ -24,6 +24,7 @@ from torchmedic.model import Fix, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure
 from torchmedic.remedies import raised
 
+WORDS = ("pickle", "local object")
 LOCAL = re.compile(r"(?:Can't|Can.t|cannot) (?:pickle|get) local object '?(?:<function )?"
                    r"(?P<name>[\w.<>]+)|Can't pickle <function (?P<function>[\w.<>]+)",
                    re.IGNORECASE)

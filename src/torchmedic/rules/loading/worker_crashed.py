@@ -24,6 +24,8 @@ from torchmedic.observed import ExitCall, Log, Process, Run
 from torchmedic.remedies import raised
 from torchmedic.signals import CRASHES
 
+WORDS = ("worker",)
+
 
 def in_run(run: Run) -> Iterator[Problem]:
     for worker in workers.ended(run):

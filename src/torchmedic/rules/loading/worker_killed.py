@@ -22,6 +22,8 @@ from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.observed import Log, Process, Run
 from torchmedic.signals import CRASHES
 
+WORDS = ("worker",)
+
 
 def in_run(run: Run) -> Iterator[Problem]:
     for worker in workers.ended(run):

@@ -24,6 +24,7 @@ from torchmedic.observed import Failure, Value
 from torchmedic.remedies import raised
 from torchmedic.shapes import named
 
+WORDS = ("out of bounds", "out of range")
 TARGET = re.compile(r"Target (-?\d+) is out of bounds")  # torch 1.3 to 2.14
 LOOKUP = re.compile(r"^index out of range in self")  # torch 1.5 to 2.14
 EMBEDDING = "embedding"

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from statistics import median
 
 from torchmedic import logtext
 from torchmedic.logtext import Hit
@@ -25,6 +24,7 @@ from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure, Log
 from torchmedic.remedies import raised
 
+WORDS = ("nan", "inf", "loss scale", "loss_scale")
 ANOMALY = re.compile(r"Function '(?P<op>\w+)' returned nan values in its (?P<n>\d+)th output")
 STOPPED = re.compile(r"\bloss\b.{0,30}\b(?:nan|infinite|inf|not finite)\b.{0,40}"
                      r"(?:stopp|abort|at iter)|loss became (?:infinite|NaN)|NaN or Inf found"
@@ -83,7 +83,10 @@ def _before(log: Log, hit: Hit) -> list[float]:
 
 
 def _grew(before: list[float]) -> bool:
-    return len(before) >= 3 and before[-1] > GREW * max(1e-9, median(before[:-1]))
+    if len(before) < 3:
+        return False
+    usual = sorted(before[:-1])[len(before) // 2 - 1]
+    return before[-1] > GREW * max(1e-9, usual)
 
 
 def _message(before: list[float], scale: Hit | None) -> str:

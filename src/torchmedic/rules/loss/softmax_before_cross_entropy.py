@@ -23,6 +23,8 @@ from torchmedic.source.flow.losses import losses
 from torchmedic.source.script import Script
 from torchmedic.trainings import module, training
 
+WORDS = ("acc",)
+
 
 def in_source(script: Script) -> Iterator[Problem]:
     for given in losses(trace_of(script), "CrossEntropyLoss"):

@@ -23,6 +23,7 @@ from torchmedic.source.flow.training import place
 from torchmedic.source.script import Script
 from torchmedic.trainings import module
 
+WORDS = ("implicit dimension",)
 LAYERS = ("torch.nn.Softmax", "torch.nn.LogSoftmax", "torch.nn.Softmin")
 WITH_DIM = 2  # F.softmax(input, dim)
 

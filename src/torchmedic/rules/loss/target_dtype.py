@@ -22,6 +22,7 @@ from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure
 from torchmedic.remedies import raised
 
+WORDS = ("type", "not implemented for")
 INDICES = (
     # torch 2.12 and newer
     re.compile(r"expected target dtype to be Long or Byte, but got (\w+)"),

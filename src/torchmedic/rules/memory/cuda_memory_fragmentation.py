@@ -23,6 +23,7 @@ from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure, Log
 from torchmedic.wording import size
 
+WORDS = ("out of memory",)
 KIND = "pieces"
 
 

@@ -23,6 +23,7 @@ from torchmedic import cudamemory, logtext
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.observed import Log
 
+WORDS = ("out of memory",)
 FIGURE = re.compile(
     r"\b(?P<label>gpu ?\d*(?:[ _-]?mem\w*)?|(?:max[ _-]?)?mem(?:ory)?(?:[ _-]?(?:allocated|used))?"
     r"|vram|cuda[ _]mem\w*)\W{1,4}(?P<number>\d+(?:\.\d+)?) ?(?P<unit>[MG]i?B?)?\b", re.IGNORECASE)

@@ -26,6 +26,7 @@ from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure, Log
 from torchmedic.wording import size
 
+WORDS = ("out of memory",)
 ELSEWHERE = ("elsewhere", "pieces")  # these have rules of their own
 SMALLER = ("a smaller batch, or smaller inputs: the forward pass must save less; mixed precision "
            "and checkpointing save more of it")

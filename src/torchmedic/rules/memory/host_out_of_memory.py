@@ -24,6 +24,7 @@ from torchmedic.model import Confidence, Evidence, Fix, Place, Problem, Rule, fi
 from torchmedic.observed import Failure, Loader, Process, Run
 from torchmedic.remedies import raised
 
+WORDS = ("memory", "kill", "oom", "errno 12", "1455", "bad_alloc", "137", "-9", "signal")
 ROOM = 0.85  # of the limit, for the processes at their peak
 NEAR = 0.93  # share of the limit at which a SIGKILL is likely the kernel's
 ASKED = re.compile(r"tried to allocate (\d+) bytes")

@@ -23,6 +23,7 @@ from torchmedic.model import Fix, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure, Log, Process, Run
 from torchmedic.remedies import raised
 
+WORDS = ("shared memory", "bus error", "shm", "torch_")
 PATTERN = re.compile(
     r"out of shared memory|insufficient shared memory|unable to write to file </torch_"
     r"|unable to (?:open|mmap|resize) shared memory object|No space left on device.*(?:shm|torch_)"

@@ -26,6 +26,7 @@ from torchmedic.remedies import drop_last, raised
 from torchmedic.shapes import layer, numbers, written
 from torchmedic.wording import plural
 
+WORDS = ("more than 1 value per channel",)
 # torch 0.3 printed `size [1, 512]`; 0.4 to 2.14 print `size torch.Size([1, 512])`
 SINGLE = re.compile(r"Expected more than 1 value per channel when training, got input size "
                     r"(?:torch\.Size\()?\[(?P<size>[\d, ]+)\]")

@@ -22,6 +22,10 @@ from torchmedic.model import Fix, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure
 from torchmedic.remedies import raised
 
+WORDS = (
+    "no space", "quota", "errno 28", "errno 122", "errno 27", "too large", "os error 28",
+    "streamwriter", "unexpected pos", "iostream",
+)
 REASONS = (
     (re.compile(r"\[Errno 28\]|No space left on device|os error 28", re.I),
      "no space is left on the device"),

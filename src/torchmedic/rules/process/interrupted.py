@@ -20,6 +20,8 @@ from torchmedic import logtext, wording
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.observed import ExitCall, Failure, Log, Process, Run
 
+WORDS = ("keyboardinterrupt",)
+
 
 def in_run(run: Run) -> Iterator[Problem]:
     main = run.main

@@ -24,6 +24,7 @@ from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.observed import Log, Process, Run, SignalSent
 from torchmedic.signals import CRASHES
 
+WORDS = ("signal", "terminated", "hangup", "exit", "cancelled", "pbs", "sig", "runlimit")
 # These have rules of their own: native-crash, interrupted.
 ELSEWHERE = (*CRASHES, "SIGINT")
 SCHEDULER = re.compile(r"CANCELLED AT .*?(?:DUE TO (?P<why>[A-Z ]+?))? ?\*\*\*"

@@ -24,6 +24,10 @@ from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.observed import Frame, Log, Process, Run
 from torchmedic.signals import CRASHES
 
+WORDS = (
+    "fault", "signal", "abort", "exit", "fatal", "bus error", "instruction", "floating point",
+    "terminate",
+)
 # What libc, libstdc++ and CUDA print before they abort.
 LAST_WORDS = re.compile(
     r"terminate called|what\(\):|free\(\): |malloc\(\)|double free|corrupted|stack smashing|"

@@ -21,6 +21,8 @@ from torchmedic.model import Fix, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure
 from torchmedic.remedies import raised
 
+WORDS = ("thread",)
+
 
 def in_failure(failure: Failure) -> Iterator[Problem]:
     if failure.how != "thread":

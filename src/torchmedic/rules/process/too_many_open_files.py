@@ -24,6 +24,7 @@ from torchmedic.model import Fix, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure
 from torchmedic.remedies import raised
 
+WORDS = ("too many open files", "errno 24", "ancdata")
 PATTERN = re.compile(r"\[Errno 24\]|Too many open files|received \d+ items of ancdata", re.I)
 
 

@@ -21,6 +21,7 @@ from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure
 from torchmedic.remedies import raised
 
+WORDS = ("tried to step",)
 STEPS = re.compile(r"Tried to step (?P<asked>\d+) times\. The specified number of total steps is "
                    r"(?P<total>\d+)")  # torch 1.1 to 2.14
 

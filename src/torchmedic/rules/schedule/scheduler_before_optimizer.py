@@ -22,6 +22,7 @@ from torchmedic.source.flow.training import common_loop, conditions, place, writ
 from torchmedic.source.script import Script
 from torchmedic.trainings import STEP, training
 
+WORDS = ("lr_scheduler.step()",)
 SCHEDULER = "scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1)\n"
 
 

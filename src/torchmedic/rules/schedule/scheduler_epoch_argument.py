@@ -24,6 +24,7 @@ from torchmedic.source.flow.training import place
 from torchmedic.source.script import Script
 from torchmedic.trainings import training
 
+WORDS = ("epoch parameter",)
 TAKERS = ("ReduceLROnPlateau", "CosineAnnealingWarmRestarts", "SequentialLR", "?")
 HOME = "torch.optim.lr_scheduler."
 
