@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -29,7 +30,7 @@ def diagnose_run(run: Run, rules: Rules, notes: list[str] | None = None) -> tupl
             listener.hear(rule, partial(rule.in_log, run.output))
     for file in user_files(run):
         if (script := run.script(file)) is not None:
-            listener.source(rules, script)
+            listener.source(rules, script, ran=True)
     return ranked(listener.said)
 
 
@@ -105,6 +106,14 @@ def _frames(process: Process) -> Iterator[Frame]:
         yield from call.frames
 
 
+def _modest(rule: Rule, look: Look) -> Iterator[Problem]:
+    """A warning that is not certain is only worth a word."""
+    for problem in look():
+        doubted = problem.confidence != "certain"
+        warns = (problem.severity or rule.severity) == "warning"
+        yield replace(problem, severity="info") if doubted and warns else problem
+
+
 class _Listener:
     """Collects what rules say. A rule that raises is our failure: noted, never the user's."""
 
@@ -121,10 +130,12 @@ class _Listener:
             look = partial(rule.in_failure, seen.failure)
             self.hear(rule, look, about=seen.about, time=seen.order)
 
-    def source(self, rules: Rules, script: Script) -> None:
+    def source(self, rules: Rules, script: Script, ran: bool = False) -> None:
+        """Of a program that ran, a warning read from its text must be certain to be one."""
         for rule in rules:
             if rule.in_source is not None:
-                self.hear(rule, partial(rule.in_source, script), origin="source")
+                look = partial(rule.in_source, script)
+                self.hear(rule, partial(_modest, rule, look) if ran else look, origin="source")
 
     def hear(self, rule: Rule, look: Look, about: tuple[str, ...] = (),
              time: float = float("inf"), origin: str = "run") -> None:

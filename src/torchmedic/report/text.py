@@ -32,9 +32,12 @@ def render(diagnosis: Diagnosis, file: TextIO, width: int | None = None,
     elif tops:
         _cause(page, diagnosis, tops.pop(0))
     for number, finding in enumerate(tops):
-        if not number:
+        if not number or diagnosis.command == "check":
             page.blank()
-        _further(page, diagnosis, finding)
+        if diagnosis.command == "check":  # each is somebody's own defect
+            _cause(page, diagnosis, finding)
+        else:
+            _further(page, diagnosis, finding)
     if diagnosis.verdict.category != "none":
         _closing(page, diagnosis)
     else:
