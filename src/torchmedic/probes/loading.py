@@ -7,7 +7,7 @@ import time
 import weakref
 
 from . import compat, crash, frames, sampler, watch
-from .layout import BATCH, DATA, EPOCH, FETCHES, INDEX, LOADER, OTHER, PHASE, STEPS
+from .layout import BATCH, DATA, EPOCH, FETCHES, LOADER, OTHER, PHASE, STEPS
 from .patching import Probe, excise
 from .paths import is_user_file
 from .recorder import emit, recorder, state
@@ -37,16 +37,20 @@ class _Book:
         self.multi = weakref.WeakSet()
         self.indices = ()
         self.worker = None
+        self.current = None
 
     def forget_passes(self):
         """In a forked child: the parent's passes are not ours to end."""
-        self.passes = {}
+        self.passes.clear()  # the same dict: the hot path holds it
+        self.current = None
         self.recent = []
 
 
 book = _Book()
 recorder.after_fork.append(book.forget_passes)
-watch.add_fact(lambda: {"indices": list(book.indices)})
+watch.add_fact(lambda: {"indices": _plain_indices()})
+fetches = [0]
+sampler.counters.append((FETCHES, fetches))
 
 
 def _loader_number(loader):
@@ -208,8 +212,23 @@ def _wrap_iter(original):
 
 
 def _wrap_next(original):
+    passes = book.passes
+    pending, steps_then = watch.pending, watch.began
+
     def __next__(self):
-        entry = _asked(self)
+        try:
+            # The hot path of a loop: four numbers, and nothing else unless something is new.
+            entry = passes.get(id(self))
+            if entry is not None:
+                slots = state.slots
+                slots[PHASE] = DATA
+                slots[BATCH] = entry.count + 1
+                if book.current is not entry or pending:
+                    _turn_to(entry, sys._getframe(1))
+                steps_then[0] = slots[STEPS]
+        except Exception as error:
+            loaders.fail(error)
+            entry = None
         try:
             batch = original(self)
         except BaseException as error:
@@ -217,40 +236,24 @@ def _wrap_next(original):
             excise(error)
             raise
         if entry is not None:
-            _given(entry)
+            try:
+                entry.count += 1
+                slots[PHASE] = OTHER
+            except Exception as error:
+                loaders.fail(error)
         return batch
 
     return __next__
 
 
-def _asked(iterator):
-    """Before a batch: where the loop is now. None for an iterator that nobody saw begin."""
-    try:
-        entry = book.passes.get(id(iterator))
-        if entry is None:
-            return None
-        slots = state.slots
-        slots[PHASE] = DATA
-        slots[BATCH] = entry.count + 1
-        slots[EPOCH] = entry.epoch
-        slots[LOADER] = entry.loader
-        if not entry.began:
-            _first(entry, sys._getframe(2))
-        if watch.is_pending():
-            watch.resolve("next-batch")
-        watch.began[0] = slots[STEPS]
-        return entry
-    except Exception as error:
-        loaders.fail(error)
-        return None
-
-
-def _given(entry):
-    try:
-        entry.count += 1
-        state.slots[PHASE] = OTHER
-    except Exception as error:
-        loaders.fail(error)
+def _turn_to(entry, caller):
+    """Another pass than that of the batch before, or an exception whose outcome is now known."""
+    book.current = entry
+    state.slots[EPOCH] = entry.epoch
+    state.slots[LOADER] = entry.loader
+    if not entry.began:
+        _first(entry, caller)
+    watch.resolve("next-batch")
 
 
 def _not_given(entry, error):
@@ -298,11 +301,9 @@ def _wrap_fetch(original):
 
     def fetch(self, possibly_batched_index):
         try:
-            slots = state.slots
-            slots[FETCHES] += 1
-            _note_indices(possibly_batched_index, slots)
+            _note_indices(possibly_batched_index)
             if book.worker is not None:
-                _count_worker_batch(self, last, slots)
+                _count_worker_batch(self, last, state.slots)
         except Exception as error:
             samples.fail(error)
         try:
@@ -316,11 +317,15 @@ def _wrap_fetch(original):
     return fetch
 
 
-def _note_indices(index, slots):
+def _note_indices(index):
+    fetches[0] += 1
+    book.indices = index  # as it is: made plain only when a failure is told
+
+
+def _plain_indices(most=256):
+    index = book.indices
     many = index if isinstance(index, (list, tuple)) else (index,)
-    book.indices = tuple(i for i in many[:256] if type(i) is int)
-    first = many[0] if len(many) else None
-    slots[INDEX] = first + 1 if type(first) is int and first >= 0 else 0
+    return [i for i in many[:most] if type(i) is int]
 
 
 def _count_worker_batch(fetcher, last, slots):
@@ -332,9 +337,8 @@ def _count_worker_batch(fetcher, last, slots):
     slots[BATCH] = last["count"] * of + index + 1
     slots[PHASE] = DATA
     last["count"] += 1
-    emit_indices = recorder.written < 1 << 20
-    if emit_indices:
-        emit("fetch", batch=slots[BATCH], indices=list(book.indices[:64]))
+    if recorder.written < 1 << 20:
+        emit("fetch", batch=slots[BATCH], indices=_plain_indices(64))
 
 
 def _wrap_worker_loop(original):

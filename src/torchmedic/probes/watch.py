@@ -18,18 +18,19 @@ MOST_READ = 25  # exceptions read in full, per process; the others are only coun
 class _Watch:
     def __init__(self):
         self.last = None
-        self.pending = None
         self.number = 0
         self.counts = {}
         self.extras = []
 
     def reset(self):
         """In a forked child: the parent's failures are the parent's to tell."""
-        self.last = self.pending = None
+        self.last = None
+        del pending[:]
         self.counts = {}
 
 
 _watch = _Watch()
+pending = []  # at most one: (number of a failure, steps at its batch's start), or None
 began = [0]  # optimizer steps when the current batch was asked for
 recorder.after_fork.append(_watch.reset)
 
@@ -71,12 +72,13 @@ def _read(exception, outer):
     _watch.counts[where] = (known or 0) + 1
     if known:
         _tell_count(where, known + 1)
+        pending[:] = pending or [None]  # nothing new to tell, but the batch is over
         return
     if len(_watch.counts) <= MOST_READ:
         _watch.number += 1
         emit("failure", failure=_watch.number, how="seen", where=str(where),
              outer=frames.stack(outer), **facts(exception))
-        _watch.pending = (_watch.number, began[0])
+        pending[:] = [(_watch.number, began[0])]
 
 
 def _tell_count(where, count):
@@ -115,10 +117,10 @@ def over():
 
 def resolve(how):
     """The next batch is asked for, or the process ends: did the lost batch still make a step?"""
-    pending, _watch.pending = _watch.pending, None
+    waiting = pending[:]
+    del pending[:]
     _watch.last = None
-    if pending is not None:
-        number, steps = pending
+    for number, steps in filter(None, waiting):
         emit("failure-after", failure=number, how=how, steps=state.slots[layout.STEPS] - steps)
 
 
@@ -129,10 +131,6 @@ def uncaught(exception, how, **more):
              outer=[], **dict(facts(exception), **more))
     except Exception as error:
         emit("probe-error", probe="watch", error=repr(error)[:300])
-
-
-def is_pending():
-    return _watch.pending is not None
 
 
 recorder.at_end.append(finish)
