@@ -35,6 +35,8 @@ def _failures(log: Log) -> Iterator[Failure]:
     filled = [number for number, line in enumerate(log.lines, 1) if line.strip()]
     for number in filled:
         line = log.lines[number - 1].strip()
+        if "Warning" in line:
+            continue
         if match := WITHIN.search(line):
             yield _failure(number, match["type"], match["text"])
         elif len(filled) <= FEW and len(line) >= SHORTEST:

@@ -13,6 +13,7 @@ ENDING = "ending"
 REPORTS = re.compile(r"background workers are no longer alive|exited unexpectedly"
                      r"|process \d+ terminated with exit code"
                      r"|can only (?:join|test) a child process")
+CUT_OFF = ("ConnectionResetError", "BrokenPipeError", "EOFError", "ConnectionRefusedError")
 LAUNCHERS = ("ChildFailedError", "ProcessExitedException", "CalledProcessError")
 
 
@@ -90,6 +91,8 @@ def _last_told(told: Sequence[Failure]) -> Failure | None:
 
 def only_reports(failure: Failure) -> bool:
     """It says that another process ended, and not why."""
+    if failure.short_type in CUT_OFF and failure.thread:  # the loader's thread lost its workers
+        return any("pin_memory" in frame.file for frame in failure.frames)
     return failure.short_type in LAUNCHERS or REPORTS.search(failure.message) is not None
 
 

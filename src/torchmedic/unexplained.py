@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from torchmedic.failures import only_reports
 from torchmedic.logs.lines import HEADER
 from torchmedic.model import Finding, Verdict
 from torchmedic.observed import Log
@@ -48,8 +49,10 @@ def verdict(log: Log, findings: Sequence[Finding]) -> Verdict | None:
 
 
 def _ignored(line: str, log: Log) -> bool:
-    """Part of an exception that Python says it ignored."""
-    return any(f.swallowed and line.startswith(f.type) for f in log.failures)
+    """Part of an exception that Python ignored, or of a loader's thread after the end."""
+    return any((f.swallowed or (f.thread and only_reports(f)))
+               and line.startswith((f.type, f"Exception in thread {f.thread}"))
+               for f in log.failures)
 
 
 def _stopped(shown: Sequence[str]) -> str | None:

@@ -35,7 +35,7 @@ def execute(args: argparse.Namespace) -> int:
             report.write_file(diagnosis, args.output_format, args.output_file)
         except OSError as error:
             raise UserError(f"can't write {args.output_file}: {error.strerror or error}") from None
-    return 1 if diagnosis.findings or diagnosis.verdict.category == "unknown" else 0
+    return 0 if diagnosis.verdict.category == "none" else 1
 
 
 def diagnose(name: str | None) -> Diagnosis:

@@ -17,6 +17,7 @@ When the program tries a smaller batch after it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -24,10 +25,12 @@ from torchmedic import logtext
 from torchmedic.cudamemory import Full, numbers, read, told_alone
 from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure, Log
+from torchmedic.remedies import raised
 from torchmedic.wording import size
 
 WORDS = ("out of memory",)
 ELSEWHERE = ("elsewhere", "pieces")  # these have rules of their own
+BARE = re.compile(r"(?:CUDA|HIP) error: out of memory|^(?:CUDA|HIP) out of memory")
 SMALLER = ("a smaller batch, or smaller inputs: the forward pass must save less; mixed precision "
            "and checkpointing save more of it")
 
@@ -37,6 +40,11 @@ def in_failure(failure: Failure) -> Iterator[Problem]:
     if full is not None and full.kind not in ELSEWHERE:
         where = f"log:{failure.line_number}" if failure.line_number else "exception"
         yield _problem(full, failure.place, where)
+    elif full is None and BARE.search(failure.message):
+        yield Problem("the GPU is out of memory; the message has no numbers", failure.place,
+                      (raised(failure),), Fix(
+                          "look at what else is on the GPU; if it is empty, " + SMALLER,
+                          command="nvidia-smi"), confidence="likely")
 
 
 def in_log(log: Log) -> Iterator[Problem]:
@@ -102,6 +110,8 @@ RULE = Rule(
         fires(_log(_OLD.format("2.00 MiB", "1.40 GiB", "1.56 GiB").replace(
             "70.44 MiB", "5.10 GiB")),
               "the GPU is not full", "no cure", kind="log", title="not full"),
+        fires(_log("RuntimeError: CUDA error: out of memory"), "has no numbers", "nvidia-smi",
+              kind="log", title="no numbers"),
         quiet(_log("RuntimeError: CUDA error: no kernel image is available"), kind="log"),
     ),
 )

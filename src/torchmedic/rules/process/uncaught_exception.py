@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterator
 
 from torchmedic import workers
-from torchmedic.failures import ENDING, Witness, of_log, of_run
+from torchmedic.failures import ENDING, Witness, of_log, of_run, only_reports
 from torchmedic.model import Category, Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure, Log, Run
 from torchmedic.remedies import held, raised
@@ -58,7 +58,8 @@ def in_log(log: Log) -> Iterator[Problem]:
 
 def _problem(seen: Witness, ended: str) -> Iterator[Problem]:
     failure = seen.failure
-    known = failure.short_type in SKIPPED or CONSEQUENCES.search(failure.message)
+    known = (failure.short_type in SKIPPED or CONSEQUENCES.search(failure.message)
+             or (failure.how == "logged" and only_reports(failure)))
     if seen.earlier or known:
         return
     where = own_place(failure)
