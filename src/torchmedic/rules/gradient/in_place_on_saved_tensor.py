@@ -16,6 +16,7 @@ Never: the gradient would be wrong, and torch refuses.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 
@@ -23,6 +24,10 @@ from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure
 from torchmedic.remedies import raised
 from torchmedic.shapes import numbers, written
+from torchmedic.source.flow import trace_of
+from torchmedic.source.flow.training import place
+from torchmedic.source.script import Script
+from torchmedic.trainings import module
 from torchmedic.wording import plural
 
 WORDS = ("modified by an inplace",)
@@ -32,6 +37,28 @@ CHANGED = re.compile(
     r"operation(?:: \[[\w.]*?(?P<type>\w*Tensor) \[(?P<shape>[\d, ]*)\]\](?:, which is output "
     r"(?P<output>\d+) of (?P<made>\w+))?,? is at version (?P<now>\d+); expected version "
     r"(?P<then>\d+))?")
+
+
+SAVED = ("sigmoid", "tanh", "softmax", "log_softmax", "relu")
+"""Operations that keep their output for backward."""
+
+
+def in_source(script: Script) -> Iterator[Problem]:
+    seen = set()
+    for event in trace_of(script).of("keep"):
+        old = event.target
+        if old is None or old.kind != "tensor" or old.act not in SAVED or old.graph is not True:
+            continue
+        direct = getattr(old.node, "lineno", 0) == getattr(old.act_node, "lineno", 1)
+        if isinstance(event.node, ast.AugAssign) and direct and id(event.node) not in seen:
+            seen.add(id(event.node))
+            name = event.more["name"]
+            yield Problem(
+                f"`{ast.unparse(event.node)}` changes a tensor that backward needs",
+                where=place(script.file, event), confidence="likely",
+                evidence=(Evidence(f"`{name}` is the output of `{old.act}`, which keeps it",
+                                   "source"),),
+                fix=Fix(f"write it out of place: `{name} = {name} + …`", "", "unsafe"))
 
 
 def in_failure(failure: Failure) -> Iterator[Problem]:
@@ -72,7 +99,13 @@ gate.sum().backward()
 
 RULE = Rule(
     name="in-place-on-saved-tensor", doc=__doc__, category="code", in_failure=in_failure,
-    examples=(
+    in_source=in_source, examples=(
+        fires(module("g = torch.sigmoid(self.layer(x))\ng += 1\nreturn g"),
+              "`g += 1` changes a tensor", kind="source", line="g += 1", title="in source"),
+        quiet(module("g = torch.sigmoid(self.layer(x))\ng = g + 1\nreturn g"), kind="source",
+              title="out of place in source"),
+        quiet(module("g = self.layer(x)\ng += x.sum()\nreturn g"), kind="source",
+              title="output that nothing keeps"),
         fires(_PROGRAM % "gate += x", "a tensor (2, 3) that backward needs was changed in place",
               "it was changed 1 time", "`x = x + y` in place of `x += y`", line="backward()",
               title="gate"),

@@ -59,6 +59,9 @@ def _evaluated(trace: Trace, model: Value) -> bool:
 def _measured(trace: Trace, event: Event) -> bool:
     """Its output is compared with targets: a loss, or a class that is picked."""
     made = {o.id for o in event.value.options()} if event.value else set()
+    if any(o.type == "loss" for i in (event.value.items if event.value else ())
+           for o in i.options()):
+        return True  # the model gives its loss itself
     for later in trace.after(event, "loss"):
         if any(made & o.lineage for o in later.more["input"].options()) and later.grad is False:
             return True
