@@ -45,10 +45,10 @@ def _every_batch(trace: Trace, update: Update) -> Event | None:
 def _between(trace: Trace, update: Update) -> Event | None:
     """backward, clear, step: in this order in one round."""
     for event in trace.events[update.backward.at:update.step.at]:
-        if event.kind == "clear" and update.loop in event.frames and _same(update, event):
-            if conditions(event) <= conditions(update.step) and (
-                    event.target is not None and event.loops == update.step.loops):
-                return event
+        clear = event.kind == "clear" and update.loop in event.frames and _same(update, event)
+        if clear and conditions(event) <= conditions(update.step) and (
+                event.loops == update.step.loops):
+            return event
     return None
 
 

@@ -29,10 +29,10 @@ def in_source(script: Script) -> Iterator[Problem]:
         if len(options) != 1 or event.grad is not True:
             continue
         loss = options[0]
-        if loss.kind == "tensor" and loss.graph is False and loss.cut and loss.sources:
-            if id(loss.cut_node) not in seen:
-                seen.add(id(loss.cut_node))
-                yield _problem(event, loss.cut, loss.cut_node, loss.cut_file or script.file)
+        alone = loss.kind == "tensor" and loss.graph is False and loss.cut and loss.sources
+        if alone and id(loss.cut_node) not in seen:
+            seen.add(id(loss.cut_node))
+            yield _problem(event, loss.cut, loss.cut_node, loss.cut_file or script.file)
 
 
 def _problem(event: Event, how: str, node: ast.AST | None, file: str) -> Problem:

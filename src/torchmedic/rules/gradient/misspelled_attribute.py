@@ -63,7 +63,8 @@ def _close(holder: ast.ClassDef) -> Iterator[tuple[str, ast.FunctionDef | ast.As
         if not isinstance(node, FUNCTIONS) or node.name in METHODS or node.name in KNOWN:
             continue
         near = difflib.get_close_matches(node.name, METHODS, 1, cutoff=0.86)
-        if (near and near[0] not in own and abs(len(node.name) - len(near[0])) <= 1) or (near and near[0] == "__init__" and near[0] not in own):
+        slip = near and abs(len(node.name) - len(near[0])) <= 1
+        if near and near[0] not in own and (slip or near[0] == "__init__"):
             yield near[0], node
 
 

@@ -21,8 +21,6 @@ from torchmedic.source.flow.training import node_place
 from torchmedic.source.script import Script
 from torchmedic.trainings import training
 
-AGES = ("set_epoch", "opaque")
-
 
 def in_source(script: Script) -> Iterator[Problem]:
     trace = trace_of(script)

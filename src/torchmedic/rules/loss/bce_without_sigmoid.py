@@ -31,7 +31,8 @@ def in_source(script: Script) -> Iterator[Problem]:
         yield Problem(
             f"`{given.text}` gives {what} to `BCELoss`, which takes numbers from 0 to 1",
             where=Place(file=given.file or script.file, line=given.line), confidence="certain",
-            evidence=(Evidence(f"line {given.event.line}: the loss is computed from it", "source"),),
+            evidence=(Evidence(f"line {given.event.line}: the loss is computed from it",
+                               "source"),),
             fix=Fix("`sigmoid` in its place" if given.act != "linear" else
                     "`sigmoid` after it, or `BCEWithLogitsLoss`", "", "unsafe"))
 

@@ -30,7 +30,8 @@ def in_source(script: Script) -> Iterator[Problem]:
         yield Problem(
             f"`{given.text}` gives {what} to `NLLLoss`, which takes log-probabilities",
             where=Place(file=given.file or script.file, line=given.line), confidence="certain",
-            evidence=(Evidence(f"line {given.event.line}: the loss is computed from it", "source"),),
+            evidence=(Evidence(f"line {given.event.line}: the loss is computed from it",
+                               "source"),),
             fix=Fix("`log_softmax` in its place" if given.act == "softmax" else
                     "`log_softmax` after it, or `CrossEntropyLoss`", "", "unsafe"))
 

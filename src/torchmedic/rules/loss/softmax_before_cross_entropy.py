@@ -33,7 +33,8 @@ def in_source(script: Script) -> Iterator[Problem]:
         yield Problem(
             f"the output of `{given.text}` goes into `{given.loss}`, which applies softmax itself",
             where=Place(file=given.file or script.file, line=given.line), confidence="certain",
-            evidence=(Evidence(f"line {given.event.line}: the loss is computed from it", "source"),),
+            evidence=(Evidence(f"line {given.event.line}: the loss is computed from it",
+                               "source"),),
             fix=Fix(f"leave out `{given.text}` and give the loss the scores", "", "unsafe"))
 
 

@@ -6,7 +6,8 @@ The learning rate stays almost where it began, or is next to nothing after the f
 A scheduler counts calls of `step()`. `OneCycleLR` with `steps_per_epoch` counts batches;
 `StepLR(step_size=10)` means ten epochs and is over after ten batches when stepped for each.
 ## Fix
-Step batch schedules in the batch loop, right after `optimizer.step()`, and epoch schedules after it.
+Step batch schedules in the batch loop, right after `optimizer.step()`, and epoch schedules after
+the loop.
 ## When this is fine
 A schedule whose numbers are meant in batches.
 """
@@ -68,15 +69,17 @@ def _keyword(node: ast.AST | None, name: str) -> str:
         return ""
     texts = [ast.unparse(k.value) for k in node.keywords if k.arg == name]
     texts += [ast.unparse(a) for a in node.args[1:2]]
-    return next((t for t in texts if t.replace("args.", "").replace("self.", "").isidentifier()), "")
+    bare = (t for t in texts if t.replace("args.", "").replace("self.", "").isidentifier())
+    return next(bare, "")
 
 
 def _text(node: ast.AST | None) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-_ONE = "scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, epochs=3, steps_per_epoch=8)\n"
-_COSINE = "epochs = 3\nscheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=epochs)\n"
+_MADE = "epochs = 3\nscheduler = torch.optim.lr_scheduler."
+_ONE = _MADE + "OneCycleLR(optimizer, 0.1, epochs=epochs, steps_per_epoch=8)\n"
+_COSINE = _MADE + "CosineAnnealingLR(optimizer, T_max=epochs)\n"
 _EACH = """
 optimizer.zero_grad()
 loss = criterion(model(x), y)

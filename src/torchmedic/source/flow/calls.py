@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from typing import Any
 
 from torchmedic.source.flow import library, shapes
@@ -82,6 +83,9 @@ class Calls(Methods, External):
             self.enter(function, function.owner)
 
     def enter(self, function: Value, owner: Value | None = None) -> None:
+        raise NotImplementedError
+
+    def block(self, body: Sequence[ast.stmt]) -> bool:
         raise NotImplementedError
 
     # functions of the project

@@ -11,9 +11,6 @@ from torchmedic.source.flow.scopes import Scope
 from torchmedic.source.flow.trace import Event, Frame, Trace
 from torchmedic.source.flow.values import Value, const, either, tensor
 
-SHAPELESS = (ast.And, ast.Or)
-GRADLESS = ("data", "shape", "dtype", "device", "ndim", "names", "grad")
-
 
 class Expressions:
     """Evaluates expressions in the present scope."""
@@ -291,10 +288,9 @@ def compared(left: Value, op: ast.cmpop, right: Value) -> bool | None:
             return None
         none = left.kind == "const" and left.data is None
         return none if isinstance(op, ast.Is) else not none
-    if isinstance(op, (ast.Eq, ast.NotEq)) and left.kind == right.kind == "const":
-        if isinstance(left.data, str) or isinstance(right.data, str):
-            same = left.data == right.data
-            return same if isinstance(op, ast.Eq) else not same
+    known = left.kind == right.kind == "const" and str in (type(left.data), type(right.data))
+    if isinstance(op, (ast.Eq, ast.NotEq)) and known:
+        return (left.data == right.data) is isinstance(op, ast.Eq)
     return None
 
 

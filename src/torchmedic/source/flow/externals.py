@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast
-from typing import Any
 
 from torchmedic.source.flow import library, shapes
 from torchmedic.source.flow.expressions import Expressions
-from torchmedic.source.flow.values import Value, const, either, is_module, tensor
+from torchmedic.source.flow.values import Value, const, either, family, is_module, tensor
 
 SCHEDULERS = "torch.optim.lr_scheduler."
 COPIES = ("copy.deepcopy",)
@@ -187,8 +186,6 @@ class External(Expressions):
             criterion = Value("criterion", f"torch.nn.{library.LOSSES[last]}", node, self.file,
                               kwargs={k: v for k, v in kwargs.items() if k != "input"})
             return self.loss(criterion, args, kwargs, node)
-        if full in ("torch.set_grad_enabled",):
-            return None
         if last in library.ACTS:
             if library.ACTS[last] in ("softmax", "log_softmax"):
                 self.event("softmax", node, None, args[0] if args else None, name=last, args=args,
@@ -296,10 +293,4 @@ class External(Expressions):
 
 
 def _frozen_family(module: Value) -> list[Value]:
-    from torchmedic.source.flow.values import family
-
     return list(family(module).values()) if module.kind != "parameter" else [module]
-
-
-def _unused(*_: Any) -> None:
-    return None

@@ -139,7 +139,7 @@ class Interpreter(Calls):
     def do_Raise(self, node: ast.Raise) -> bool:
         return True
 
-    do_Break = do_Continue = do_Raise  # type: ignore[assignment]
+    do_Break = do_Continue = do_Raise
 
     def do_Import(self, node: ast.Import) -> None:
         for name, full in imported(node):

@@ -67,10 +67,10 @@ class Methods(Expressions):
             return function
         if made is not None and isinstance(made.node, ast.ClassDef):
             for statement in made.node.body:  # `lr = 0.1` in the class's body
-                if isinstance(statement, ast.Assign) and any(
+                if isinstance(statement, ast.Assign) and isinstance(
+                        statement.value, ast.Constant) and any(
                         isinstance(t, ast.Name) and t.id == name for t in statement.targets):
-                    if isinstance(statement.value, ast.Constant):
-                        return const(statement.value.value, statement)
+                    return const(statement.value.value, statement)
         return self.remembered(base, name, node)
 
     def tensor_attribute(self, base: Value, name: str, node: ast.AST) -> Value:

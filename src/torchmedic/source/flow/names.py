@@ -34,28 +34,28 @@ def imported(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str]]:
 
 def project_file(name: str, file: str) -> str | None:
     """The file of a module of the project, as seen from a file that imports it."""
-    folder = os.path.dirname(file)
+    folder = os.path.dirname(file)  # noqa: PTH120
     bare = name.lstrip(".")
     level = len(name) - len(bare)
     parts = bare.split(".") if bare else []
     if not level and (not parts or parts[0] in LIBRARIES):
         return None
     for start in _starts(folder, level):
-        base = os.path.join(start, *parts)
-        for path in (f"{base}.py", os.path.join(base, "__init__.py")):
-            if os.path.isfile(path):
+        base = os.path.join(start, *parts)  # noqa: PTH118
+        for path in (f"{base}.py", os.path.join(base, "__init__.py")):  # noqa: PTH118
+            if os.path.isfile(path):  # noqa: PTH113
                 return path
     return None
 
 
 def _starts(folder: str, level: int) -> Iterator[str]:
     for _ in range(level - 1):
-        folder = os.path.dirname(folder) if folder else ".."
+        folder = os.path.dirname(folder) if folder else ".."  # noqa: PTH120
     yield folder
     for _ in range(0 if level else 3):  # the folder above, where the file is inside a package
-        if not os.path.isfile(os.path.join(folder, "__init__.py")):
+        if not os.path.isfile(os.path.join(folder, "__init__.py")):  # noqa: PTH118,PTH113
             return
-        folder = os.path.dirname(folder) if folder else ".."
+        folder = os.path.dirname(folder) if folder else ".."  # noqa: PTH120
         yield folder
 
 

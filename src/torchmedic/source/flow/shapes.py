@@ -124,7 +124,8 @@ def _indexed(shape: Shape | None, key: ast.expr, value: Value) -> Shape | None:
     if shape is None:
         return None
     parts = key.elts if isinstance(key, ast.Tuple) else [key]
-    left, found = list(shape), []
+    left: list[int | None] = list(shape)
+    found: list[int | None] = []
     for part in parts:
         if isinstance(part, ast.Constant) and part.value is None:
             found.append(1)
