@@ -27,9 +27,8 @@ demo: setup
 test: setup
 	$(BIN)/python -m pytest -n $(JOBS)
 
-# What a contributor runs before each commit: format, lint, types, the quick tests, start-up.
+# What a contributor runs before each commit: lint and layout, types, the quick tests, start-up.
 check: setup
-	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n $(JOBS) -m "not slow"
