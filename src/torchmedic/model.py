@@ -50,11 +50,27 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
+class Edit:
+    """Text to put in the place of a range of a source file.
+
+    Lines count from 1, columns are 0-based UTF-8 byte offsets: as `ast` gives them. An empty
+    range inserts.
+    """
+
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Fix:
     """The smallest change that cures.
 
     safety: `safe` keeps the program's meaning, `unsafe` may change results,
     `display-only` is for a person to carry out.
+    edits: the change itself where it can be exact, in the file of the problem's place.
     """
 
     title: str
@@ -62,6 +78,7 @@ class Fix:
     safety: Safety = "display-only"
     diff: str | None = None
     command: str | None = None
+    edits: tuple[Edit, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
