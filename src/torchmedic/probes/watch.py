@@ -110,11 +110,6 @@ def _raised_at(exception):
     return (type(exception).__name__, line)
 
 
-def over():
-    """The outermost watched call has ended: another exception may now have the same address."""
-    _watch.last = None
-
-
 def resolve(how):
     """The next batch is asked for, or the process ends: did the lost batch still make a step?"""
     waiting = pending[:]
