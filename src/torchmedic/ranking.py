@@ -59,9 +59,29 @@ def ranked(said: Iterable[Said]) -> tuple[Finding, ...]:
 
 
 def _seen_in_the_run_first(said: list[Said]) -> list[Said]:
-    """A rule that saw its fault happen does not say it again from reading the file."""
-    happened = {s.rule.name for s in said if s.origin == "run"}
-    return [s for s in said if s.origin == "run" or s.rule.name not in happened]
+    """A rule that saw its fault happen does not say it again from reading the file.
+
+    Where nothing failed, what was seen only shows that the text is right: the text knows the
+    line of the defect, and is certain now.
+    """
+    happened = {s.rule.name for s in said if s.origin == "run" and s.about}
+    read = {s.rule.name for s in said if s.origin == "source"} - happened
+    seen = [s for s in said if s.origin == "run"]
+    kept = [s for s in seen if s.rule.name not in read]
+    for one in said:
+        if one.origin == "source" and one.rule.name in read:
+            kept.append(_confirmed(one, [s for s in seen if s.rule is one.rule]))
+    return kept
+
+
+def _confirmed(read: Said, seen: list[Said]) -> Said:
+    if not seen:
+        return read
+    told = tuple(dict.fromkeys(e for s in seen for e in s.problem.evidence))
+    severity = None if read.problem.severity == "info" else read.problem.severity
+    problem = replace(read.problem, evidence=(*read.problem.evidence, *told),
+                      severity=severity, confidence="certain")
+    return replace(read, problem=problem, origin="run")
 
 
 def _merged(said: list[Said]) -> list[Said]:

@@ -7,6 +7,7 @@ from typing import Literal
 
 from torchmedic.model import Phase, Place
 from torchmedic.observed.failure import Failure, Frame
+from torchmedic.observed.graphs import Backward
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +120,8 @@ class Process:
     loaders: tuple[Loader, ...] = ()
     iterations: tuple[Iteration, ...] = ()
     exits: tuple[ExitCall, ...] = ()
+    backwards: tuple[Backward, ...] = ()
+    """The backward passes that were looked at, in their order."""
     probe_errors: tuple[str, ...] = ()
     peak_rss: int | None = None
     overhead_s: float = 0.0

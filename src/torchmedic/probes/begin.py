@@ -31,7 +31,7 @@ def start(folder):
 def _torch_imported(torch):
     began = time.perf_counter_ns()
     try:
-        from . import compat, frames, loading, sampler, training, watch  # noqa: F401
+        from . import compat, frames, graphs, loading, sampler, training, watch  # noqa: F401
 
         emit("torch", version=str(torch.__version__))
         training.install(torch)

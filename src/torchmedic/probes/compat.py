@@ -60,6 +60,12 @@ def after_step_hook(torch):
     return getattr(module, "register_optimizer_step_post_hook", None)
 
 
+def before_step_hook(torch):
+    """Registers a hook before every optimizer's step; None before torch 2.0."""
+    module = sys.modules.get("torch.optim.optimizer")
+    return getattr(module, "register_optimizer_step_pre_hook", None)
+
+
 def scheduler_class(torch):
     """Base class of schedulers: LRScheduler since 2.0, _LRScheduler before."""
     module = torch.optim.lr_scheduler

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 
-from . import compat, frames, inplace, sampler, watch
+from . import compat, frames, inplace, looks, sampler, watch
 from .layout import CALLS, FORWARD, MODULE, PHASE, SCHEDULES, STEPS
 from .patching import Probe, excise
 from .recorder import emit, state
@@ -133,6 +133,7 @@ def _wrap_call(torch):
         names_used = {
             "state": state, "index": names.index, "name_module": name_module, "trail": trail,
             "calls": calls, "told": told, "fail": modules.fail, "seen": watch.seen,
+            "looking": looks.looking,
             "compiling": compat.is_compiling(torch), "tracing": compat.is_tracing(torch),
         }
         constants = {"MODULE": MODULE, "PHASE": PHASE, "FORWARD": FORWARD}
@@ -142,8 +143,8 @@ def _wrap_call(torch):
     return make
 
 
-def _around(original, state, index, name_module, trail, calls, told, fail, seen, compiling,
-            tracing):
+def _around(original, state, index, name_module, trail, calls, told, fail, seen, looking,
+            compiling, tracing):
     """A wrapper for a `Module.__call__` that is not torch's usual one."""
 
     def __call__(self, *args, **kwargs):
@@ -180,6 +181,8 @@ def _around(original, state, index, name_module, trail, calls, told, fail, seen,
             calls[0] = count = calls[0] + 1
             if type(result) is told[0] and not tracing():
                 trail[count & 63] = (here, result.shape)
+            if looking[0] is not None:
+                looking[0](self, args, result)
             if not outer:
                 slots[PHASE] = before
         except Exception as error:
@@ -194,6 +197,11 @@ def _wrap_backward(compiling):
         def backward(*args, **kwargs):
             if compiling():
                 return original(*args, **kwargs)
+            try:
+                if looks.open_[0]:
+                    looks.backward(args[0] if args else kwargs.get("tensors"), kwargs)
+            except Exception as error:
+                gradients.fail(error)
             try:
                 return original(*args, **kwargs)
             except BaseException as error:
@@ -210,7 +218,12 @@ def _after_step(compiling):
     def torchmedic_after_step(optimizer, args, kwargs):
         try:
             if not compiling():
-                state.slots[STEPS] += 1
+                slots = state.slots
+                slots[STEPS] = steps = slots[STEPS] + 1
+                if looks.open_[0]:
+                    looks.stepped(optimizer, steps)
+                if steps >= looks.due[0]:
+                    looks.turn(steps)
         except Exception as error:
             optimizers.fail(error)
 
@@ -249,6 +262,8 @@ def install(torch):
     hook = compat.after_step_hook(torch)
     if hook is not None and not optimizers.installed:
         optimizers.on_uninstall(hook(_after_step(compiling)).remove)
+        looks.start(torch)
+        optimizers.on_uninstall(looks.stop)
     base = compat.scheduler_class(torch)
     if base is not None and not schedulers.installed:
         schedulers.wrap(base, "step", _wrap_schedule(compiling))

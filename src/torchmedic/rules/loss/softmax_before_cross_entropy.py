@@ -16,14 +16,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from torchmedic import lossfloor
+from torchmedic import lossfloor, lossgraph
 from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
+from torchmedic.observed import Run
 from torchmedic.source.flow import trace_of
 from torchmedic.source.flow.losses import losses
 from torchmedic.source.script import Script
 from torchmedic.trainings import module, training
 
 WORDS = ("acc",)
+
+
+def in_run(run: Run) -> Iterator[Problem]:
+    for backward, way in lossgraph.losses(run, "NllLoss", "NllLoss2D"):
+        if [node.operation for node in way[1:3]] == ["LogSoftmax", "Softmax"]:
+            yield Problem(
+                "`cross_entropy` is given the result of a softmax, and applies softmax itself",
+                where=backward.place, evidence=(lossgraph.evidence(backward, way, 3),),
+                fix=Fix("give the loss the scores: leave out the softmax before it"))
 
 
 def in_source(script: Script) -> Iterator[Problem]:
@@ -66,15 +76,39 @@ if self.training:
 return self.layer(x).softmax(1)
 """
 
+_PROGRAM = """
+import torch
+from torch import nn
+
+torch.set_num_threads(1)
+
+
+def probabilities(scores):
+    return {}
+
+
+net = nn.Linear(4, 3)
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+for _ in range(4):
+    optimizer.zero_grad()
+    head = getattr(nn.functional, "cross_entropy")
+    loss = head(probabilities(net(torch.randn(8, 4))), torch.randint(3, (8,)))
+    loss.backward()
+    optimizer.step()
+"""
+
 RULE = Rule(
     name="softmax-before-cross-entropy", doc=__doc__, category="code", severity="warning",
-    in_source=in_source, in_log=lossfloor.in_log, examples=(
+    in_source=in_source, in_run=in_run, in_log=lossfloor.in_log, examples=(
         *lossfloor.EXAMPLES,
         fires(training(setup=_SETUP), "`nn.Softmax(dim=1)` goes into `CrossEntropyLoss`",
               kind="source", line="nn.Softmax(dim=1)", title="last layer"),
         fires(training(_LOCAL), kind="source", line="F.softmax(", title="local variable"),
         fires(module("return F.softmax(self.layer(x), dim=-1)", more=_FORWARD), kind="source",
               line="return F.softmax", title="in forward"),
+        fires(_PROGRAM.format("torch.softmax(scores, 1)"), "Softmax → LogSoftmax → NllLoss",
+              line="torch.softmax(scores", title="seen in the graph"),
+        quiet(_PROGRAM.format("scores"), title="scores, run"),
         quiet(training(_METRIC), kind="source", title="for a metric"),
         quiet(module(_MODE, more=_FORWARD), kind="source", title="only in evaluation"),
         quiet(training(), kind="source", title="scores"),

@@ -1,0 +1,42 @@
+"""What was seen in the steps that were looked at closely, from a process's events."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torchmedic.observed.graphs import Backward, Node
+from torchmedic.supervise.exceptions import frames_of
+from torchmedic.supervise.spools import Event, Spool, built
+
+
+def backwards_of(spool: Spool) -> tuple[Backward, ...]:
+    return tuple(built(spool.all("backward"), _backward))
+
+
+def _backward(event: Event) -> Backward:
+    loss = event["loss"]
+    known = loss.get("nans") is not None
+    return Backward(
+        frames=frames_of(event["frames"]), value=loss.get("value"),
+        finite=(not loss["nans"] and (loss.get("value") is not None or loss["shape"] != []))
+        if known else None,
+        shape=tuple(loss["shape"]), way=_way(event["way"]),
+        losses=tuple(_way(w) for w in event["losses"]),
+        older=_node(event["older"]) if event.get("older") else None,
+        older_than=event["older"]["before_step"] if event.get("older") else None,
+        nodes=int(event["nodes"]), whole=bool(event["whole"]), leaves=int(event["leaves"]),
+        retain=bool(event["retain"]), create=bool(event["create"]), phase="backward",
+        epoch=event.get("epoch"), batch=event.get("batch"), step=int(event.get("step") or 0))
+
+
+def _way(nodes: list[dict[str, Any]]) -> tuple[Node, ...]:
+    return tuple(_node(node) for node in nodes)
+
+
+def _node(told: dict[str, Any]) -> Node:
+    return Node(told["name"], _shape(told.get("shape")),
+                tuple(_shape(s) for s in told.get("inputs") or ()), told.get("dim"))
+
+
+def _shape(told: list[int] | None) -> tuple[int, ...] | None:
+    return None if told is None else tuple(told)
