@@ -6,7 +6,7 @@ import ast
 from collections.abc import Sequence
 from typing import Any
 
-from torchmedic.source.flow import library, shapes
+from torchmedic.source.flow import layers, library, shapes
 from torchmedic.source.flow.externals import External
 from torchmedic.source.flow.methods import Methods
 from torchmedic.source.flow.scopes import Scope
@@ -25,6 +25,7 @@ class Calls(Methods, External):
     active: list[ast.AST]
     returned: list[Value]
     seen: set[int]
+    unsure: int
 
     def call(self, node: ast.Call) -> Value:
         if isinstance(node.func, ast.Attribute) and _is_super(node.func.value):
@@ -36,10 +37,18 @@ class Calls(Methods, External):
         kwargs = {k.arg or "**": self.value(k.value) for k in node.keywords}
         if base is None:
             function = self.value(node.func)
-            return either(self.called(o, args, kwargs, node) for o in function.options())
+            return self.any_of(function, args, kwargs, node)
         assert isinstance(node.func, ast.Attribute)
         name = node.func.attr
         return either(self.method(o, name, args, kwargs, node) for o in base.options())
+
+    def any_of(self, function: Value, args: list[Value], kwargs: dict[str, Value],
+               node: ast.Call) -> Value:
+        """A call of what may be one of several."""
+        self.unsure += function.kind == "either"
+        made = either([self.called(o, args, kwargs, node) for o in function.options()])
+        self.unsure -= function.kind == "either"
+        return made
 
     def starred_argument(self, node: ast.expr) -> Value:
         value = self.value(node)
@@ -203,6 +212,7 @@ class Calls(Methods, External):
             return self.optimizer(made.type, args, kwargs, node or made.node or ast.Pass())
         value = Value("instance", made.type, node, self.file, data=made.data, owner=made,
                       args=args, kwargs=kwargs)
+        value.loops = self.loops()
         found = self.method_of(made, "__init__")
         if found is not None:
             function = self.bound(found[0], found[1], value)
@@ -257,15 +267,36 @@ class Calls(Methods, External):
             result = self.called(module.owner, args, kwargs, node)
             self.mark(result, module)
         elif module.name == "Sequential" and module.items:
-            result = args[0] if args else Value()
-            for item in module.items:
-                result = self.called(item, [result], {}, node)
+            result = self.in_turn(module, args, node)
         else:
             result = library.layer(module, inputs, node, self.file)
             self.attach(result, module)
+            wrong = layers.misfit(module, inputs)
+            if wrong is not None and self.is_sure(module):
+                self.event("misfit", node, module, inputs[0], wrong=wrong)
         self.mark(result, module)
         self.event("forward", node, module, result, args=args)
         return result
+
+    def in_turn(self, module: Value, args: list[Value], node: ast.Call) -> Value:
+        """The layers of a `Sequential`, which a loop may have made more of than we saw."""
+        result = args[0] if args else Value()
+        repeated = any(set(item.loops) - set(module.loops) for item in module.items)
+        self.unsure += repeated
+        for item in module.items:
+            result = self.any_of(item, [result], {}, node)
+            if repeated and result.kind == "tensor":
+                result.shape = None
+        self.unsure -= repeated
+        return result
+
+    def is_sure(self, module: Value) -> bool:
+        """This very layer is called, each time that the code around is reached."""
+        inner = [f.kind == "call" and f.name == "forward" for f in self.frames]
+        first = inner.index(True) if True in inner else len(inner)
+        return not self.unsure and set(module.loops) <= set(self.frames) and not any(
+            f.kind == "branch" and (at > first or _of_sizes(f)) for at, f in enumerate(
+                self.frames))
 
     def attach(self, result: Value, module: Value) -> None:
         """Its output hangs on its parameters, where gradients are on and it has some."""
@@ -351,6 +382,11 @@ class Calls(Methods, External):
         if (item.kind == "const" and type(item.data) in (int, float)) or item.type == "number":
             return tensor([], node, self.file, data="batch", shape=(None,))
         return Value("tensor", "", node, self.file, data="batch")
+
+
+def _of_sizes(branch: Frame) -> bool:
+    text = ast.unparse(getattr(branch.node, "test", None) or ast.Name("size"))
+    return any(word in text for word in ("shape", "size", "dim", "len("))
 
 
 def _is_super(node: ast.AST) -> bool:

@@ -239,7 +239,8 @@ class Expressions:
             return parameters([left, right], node, self.file)
         if not any(o.kind == "tensor" for v in (left, right) for o in v.options()):
             return Value("unknown", "", node, self.file)
-        made = tensor([left, right], node, self.file, shape=broadcast(left, right))
+        made = tensor([left, right], node, self.file)
+        made.shape = None if isinstance(op, ast.MatMult) else broadcast(left, right)
         made.type = type(op).__name__
         made.args = [left, right]
         kept = left if right.kind == "const" else right if left.kind == "const" else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from torchmedic.source.flow import library, shapes
+from torchmedic.source.flow import library, shapes, views
 from torchmedic.source.flow.expressions import Expressions
 from torchmedic.source.flow.values import Value, const, either, family, is_module, tensor
 
@@ -225,7 +225,13 @@ class External(Expressions):
         if tensors and given[0].kind in ("tensor", "either") and full.count(".") <= 3:
             return self.tensor_method(next(given[0].options()), last, args[1:], kwargs, node)
         if tensors:
-            return tensor(given, node, self.file)
+            made = tensor(given, node, self.file)
+            if last in ("cat", "concat", "stack"):
+                axis = kwargs.get("dim", args[1] if len(args) > 1 else const(0))
+                join = views.piled if last == "stack" else views.joined
+                made.shape = join(given[0], shapes.number(axis))
+                self.event("join", node, made, given[0], name=last, axis=axis)
+            return made
         if full.count(".") == 1 and args and args[0].kind == "unknown" and last not in (
                 "device", "Generator", "manual_seed"):
             return tensor(given, node, self.file)

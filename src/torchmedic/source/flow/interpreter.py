@@ -6,6 +6,7 @@ import ast
 from collections.abc import Sequence
 from typing import Any
 
+from torchmedic.source.flow import views
 from torchmedic.source.flow.calls import Calls
 from torchmedic.source.flow.names import imported, module_of
 from torchmedic.source.flow.scopes import Scope, guessed
@@ -45,6 +46,8 @@ class Interpreter(Calls):
         self.returned: list[Value] = []
         self.seen: set[int] = set()
         self.modules: dict[str, Scope] = {}
+        self.unsure = 0
+        """How many calls we are in of which it is not known that they happen like this."""
         self.left = 60_000
         """Statements that may still be looked at: no file is worth more time."""
 
@@ -270,19 +273,34 @@ class Interpreter(Calls):
                 self.block(node.body)
             return False
         frame = Frame("loop", node, self.file, value=over)
+        before = dict(self.scope.names)
         with self.inside(frame):
             self.assign(node.target, self.element(over, node.iter), node)
             self.block(node.body)
+        self.carried(before)
         self.block(node.orelse)
         return False
 
     do_AsyncFor = do_For
 
     def do_While(self, node: ast.While) -> bool:
+        before = dict(self.scope.names)
         with self.inside(Frame("loop", node, self.file)):
             self.value(node.test)
             self.block(node.body)
+        self.carried(before)
         return False
+
+    def carried(self, before: dict[str, Value]) -> None:
+        """What a loop carries on has been gone through once: sizes and counts are not known."""
+        for name, old in before.items():
+            new = self.scope.names.get(name)
+            if new is None or new is old:
+                continue
+            for option in new.options():
+                option.shape = None
+            if new.kind == "const" and type(new.data) is int:
+                self.scope.names[name] = Value("unknown", "number", new.node, new.file)
 
     def do_Delete(self, node: ast.Delete) -> None:
         for target in node.targets:
@@ -313,10 +331,12 @@ class Interpreter(Calls):
             if len(parts) == len(targets) and not starred:
                 self.assign(target, parts[at], node)
             else:
-                self.assign(target, self.part(value, node), node)
+                self.assign(target, self.part(value, node, at), node)
 
-    def part(self, value: Value, node: ast.AST) -> Value:
+    def part(self, value: Value, node: ast.AST, at: int) -> Value:
         """One of the things that something unknown unpacks to."""
+        if value.data == "sizes" and value.owner is not None:
+            return views.size(value.owner, at, node, self.file)
         if value.kind == "tensor":
             return tensor([value], node, self.file)
         if value.kind == "list" and value.items:

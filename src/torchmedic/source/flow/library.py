@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
-from torchmedic.source.flow import shapes
+from torchmedic.source.flow import layers, shapes
 from torchmedic.source.flow.values import Value, tensor
 
 LOSSES = {
@@ -82,26 +82,19 @@ def layer(module: Value, inputs: list[Value], node: ast.AST, file: str) -> Value
                       act_file=module.file or file, shape=base.shape, data=base.data)
     made = tensor(inputs, node, file)
     made.sources |= {module.id}
-    _shaped(made, module, base)
+    _shaped(made, module, inputs)
     if name in ("LSTM", "GRU", "RNN"):
         return _recurrent(made, module, base, node, file)
     return made
 
 
-def _shaped(made: Value, module: Value, base: Value) -> None:
+def _shaped(made: Value, module: Value, inputs: list[Value]) -> None:
     name = module.name
+    made.shape = layers.output(module, inputs)
     if name in ("Linear", "LazyLinear", "Bilinear") or name.startswith("Conv"):
         made.act, made.act_node, made.act_file = "linear", module.node, module.file
-    if name in ("Linear", "LazyLinear"):
-        at = 0 if name == "LazyLinear" else 1
-        size = shapes.number(module.keyword("out_features", at))
-        made.shape = (*base.shape[:-1], size) if base.shape else None
-    elif name == "Embedding" and base.shape is not None:
-        made.shape = (*base.shape, shapes.number(module.keyword("embedding_dim", 1)))
-    elif name == "Flatten" and not module.args:
+    if name == "Flatten" and not module.args and made.shape is None:
         made.shape = (None, None)
-    elif name.startswith(("BatchNorm", "LayerNorm", "GELU", "ELU", "SiLU", "LeakyReLU", "Mish")):
-        made.shape = base.shape
 
 
 def _recurrent(made: Value, module: Value, base: Value, node: ast.AST, file: str) -> Value:

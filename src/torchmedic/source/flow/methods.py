@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from torchmedic.source.flow import library, shapes
-from torchmedic.source.flow.expressions import Expressions
+from torchmedic.source.flow import layers, library, shapes, views
+from torchmedic.source.flow.expressions import Expressions, broadcast
 from torchmedic.source.flow.values import Value, const, either, family, is_module, tensor
 
 DETACHING = ("detach", "detach_", "item", "tolist", "numpy", "cpu_numpy")
@@ -320,10 +320,13 @@ class Methods(Expressions):
 
     def computed(self, base: Value, name: str, args: list[Value], kwargs: dict[str, Value],
                  node: ast.Call) -> Value:
-        if name in ("size", "dim", "numel", "nelement", "get_device", "stride"):
-            return Value("unknown", "", node, self.file,
-                         data="sizes" if name == "size" and not args else None)
-        made = tensor([base, *args, *kwargs.values()], node, self.file)
+        if name == "size":
+            return views.size(base, shapes.number(args[0]), node, self.file) if args else (
+                self.tensor_attribute(base, "shape", node))
+        if name in ("dim", "numel", "nelement", "get_device", "stride"):
+            return Value("unknown", "", node, self.file)
+        made = tensor([base, *args, *kwargs.values()], node, self.file,
+                      shape=layers.function(name, [base, *args], kwargs))
         if name in shapes.REDUCED:
             made.shape = shapes.reduced(base.shape, args, kwargs)
             made.type = name
@@ -332,11 +335,9 @@ class Methods(Expressions):
                 return Value("tuple", "", node, self.file, items=[made, second])
         elif name in ("exp", "abs", "sqrt", "pow", "square", "cos", "sin", "neg", "log1p", "mul",
                       "div", "add", "sub"):
-            made.shape = base.shape
+            made.shape = broadcast(base, args[0]) if args else base.shape
             if name == "exp" and base.act == "log_softmax":
                 made.act, made.act_node, made.act_file = "softmax", base.act_node, base.act_file
-        elif name == "permute":
-            made.shape = None
         if name in ("div", "mul"):
             made.type = "Div"
         return made

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 
+from torchmedic.source.flow import views
+from torchmedic.source.flow.layers import flattened, times
 from torchmedic.source.flow.values import Shape, Value, either, tensor
 
 KEPT = ("contiguous", "clone", "float", "double", "half", "bfloat16", "to", "cuda", "cpu", "type",
@@ -49,14 +51,9 @@ def moved(base: Value, name: str, args: list[Value], node: ast.AST, file: str) -
 def _moved(shape: Shape | None, name: str, args: list[Value]) -> Shape | None:
     at = number(args[0]) if args else None
     if name in ("view", "reshape"):
-        if len(args) == 1 and at == -1:
-            return (None,)
-        if len(args) > 1 or (args and args[0].kind in ("tuple", "list")):
-            sizes = made_with(args)
-            return sizes and tuple(None if n == -1 else n for n in sizes)
-        return None
+        return views.viewed(shape, args)
     if name == "flatten" and not args:
-        return (None,)
+        return (times(shape),) if shape else (None,)
     if shape is None:
         return None
     if name == "squeeze":
@@ -64,9 +61,11 @@ def _moved(shape: Shape | None, name: str, args: list[Value]) -> Shape | None:
     if name == "unsqueeze" and at is not None:
         at = at if at >= 0 else len(shape) + 1 + at
         return (*shape[:at], 1, *shape[at:])
-    if name == "flatten" and at == 1 and len(args) == 1:
-        return (shape[0], None) if len(shape) > 2 else shape
-    return None
+    if name == "flatten":
+        return flattened(shape, at, number(args[1]) if len(args) > 1 else -1)
+    if name == "permute":
+        return views.permuted(shape, args)
+    return views.transposed(shape, args) if name in ("transpose", "swapaxes") else None
 
 
 def _squeezed(shape: Shape, at: int | None, given: bool) -> Shape | None:
@@ -86,15 +85,25 @@ def reduced(shape: Shape | None, args: list[Value], kwargs: dict[str, Value]) ->
     dim = kwargs.get("dim", args[0] if args else None)
     if dim is None:
         return ()
-    at = number(dim)
-    if at is None or shape is None or not -len(shape) <= at < len(shape):
+    if shape is None:
         return None
-    at %= len(shape)
+    axes = _axes(dim, len(shape))
+    if axes is None:
+        return None
     keep = kwargs.get("keepdim") or (args[1] if len(args) > 1 else None)
     if keep is not None and keep.kind != "const":
         return None
-    middle: Shape = (1,) if keep is not None and keep.data else ()
-    return (*shape[:at], *middle, *shape[at + 1:])
+    if keep is not None and keep.data:
+        return tuple(1 if at in axes else s for at, s in enumerate(shape))
+    return tuple(s for at, s in enumerate(shape) if at not in axes)
+
+
+def _axes(dim: Value, count: int) -> set[int] | None:
+    """The axes that a reduction names."""
+    found = [number(d) for d in (dim.items if dim.kind in ("tuple", "list") else [dim])]
+    if not found or any(a is None or not -count <= a < count for a in found):
+        return None
+    return {a % count for a in found if a is not None}
 
 
 def item(base: Value, key: Value, node: ast.Subscript, file: str) -> Value:
@@ -106,6 +115,8 @@ def item(base: Value, key: Value, node: ast.Subscript, file: str) -> Value:
         made.shape = _indexed(base.shape, node.slice, key)
         return made
     at = number(key)
+    if base.data == "sizes" and base.owner is not None:
+        return views.size(base.owner, at, node, file)
     plain = base.kind in ("tuple", "list") and base.data != "comprehension"
     if (plain or (base.kind == "module" and base.name == "Sequential")) and at is not None and (
             -len(base.items) <= at < len(base.items)):
