@@ -8,6 +8,7 @@ from typing import Literal
 from torchmedic.model import Phase, Place
 from torchmedic.observed.failure import Failure, Frame
 from torchmedic.observed.graphs import Backward
+from torchmedic.observed.updates import Parameters, Update
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +123,9 @@ class Process:
     exits: tuple[ExitCall, ...] = ()
     backwards: tuple[Backward, ...] = ()
     """The backward passes that were looked at, in their order."""
+    updates: tuple[Update, ...] = ()
+    """The optimizers' steps that were looked at, in their order."""
+    parameters: Parameters | None = None
     probe_errors: tuple[str, ...] = ()
     peak_rss: int | None = None
     overhead_s: float = 0.0

@@ -60,6 +60,11 @@ def after_step_hook(torch):
     return getattr(module, "register_optimizer_step_post_hook", None)
 
 
+def is_capturing(tensor, torch):
+    """While a CUDA graph is recorded nothing may be read from the device."""
+    return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
 def before_step_hook(torch):
     """Registers a hook before every optimizer's step; None before torch 2.0."""
     module = sys.modules.get("torch.optim.optimizer")

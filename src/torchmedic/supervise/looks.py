@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from torchmedic.observed.graphs import Backward, Node
+from torchmedic.observed.updates import Optimizer, Parameters, Unregistered, Update
 from torchmedic.supervise.exceptions import frames_of
 from torchmedic.supervise.spools import Event, Spool, built
 
@@ -27,6 +28,41 @@ def _backward(event: Event) -> Backward:
         nodes=int(event["nodes"]), whole=bool(event["whole"]), leaves=int(event["leaves"]),
         retain=bool(event["retain"]), create=bool(event["create"]), phase="backward",
         epoch=event.get("epoch"), batch=event.get("batch"), step=int(event.get("step") or 0))
+
+
+def updates_of(spool: Spool) -> tuple[Update, ...]:
+    optimizers = {o.key: o for o in built(spool.all("optimizer"), _optimizer)}
+    return tuple(built(spool.all("update"), lambda event: _update(event, optimizers)))
+
+
+def _optimizer(event: Event) -> Optimizer:
+    return Optimizer(int(event["optimizer"]), event["type"], tuple(event["groups"]))
+
+
+def _update(event: Event, optimizers: dict[int, Optimizer]) -> Update:
+    return Update(
+        optimizers[int(event["optimizer"])], int(event["step"]), frames_of(event["frames"]),
+        int(event["parameters"]), int(event["graded"]), event.get("cleared"),
+        event.get("finite"), event.get("zero"), event.get("norm"), event.get("weights"),
+        tuple(event.get("rates") or ()), event.get("epoch"), event.get("batch"))
+
+
+def parameters_of(spool: Spool) -> Parameters | None:
+    """As they were at the end of the last window."""
+    return next(iter(reversed(list(built(spool.all("parameters"), _parameters)))), None)
+
+
+def _parameters(event: Event) -> Parameters:
+    return Parameters(
+        int(event["step"]), int(event["windows_steps"]), event["counts"],
+        tuple(event["outside"]), tuple(event["unreached"]), tuple(event["frozen"]),
+        int(event["stale"]), tuple(tuple(shape) for shape in event["stale_shapes"]),
+        tuple(_unregistered(told) for told in event["unregistered"]))
+
+
+def _unregistered(told: dict[str, Any]) -> Unregistered:
+    shape = told.pop("shape", None)
+    return Unregistered(**told, shape=_shape(shape))
 
 
 def _way(nodes: list[dict[str, Any]]) -> tuple[Node, ...]:
