@@ -89,6 +89,14 @@ class Parameters:
     outside: tuple[str, ...] = ()
     unreached: tuple[str, ...] = ()
     frozen: tuple[str, ...] = ()
+    detached: tuple[str, ...] = ()
+    """Of the unreached: their module was called in training, with gradients on."""
+    last: bool = False
+    """The model's last parameters, in the order of its layers, are outside."""
+    roots: tuple[str, ...] = ()
+    """Classes of the models that were called from outside any module."""
+    alone: tuple[str, ...] = ()
+    """Of the roots those that get gradients and of which no optimizer that stepped holds any."""
     stale: int = 0
     stale_shapes: tuple[tuple[int, ...], ...] = ()
     unregistered: tuple[Unregistered, ...] = ()

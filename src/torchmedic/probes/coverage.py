@@ -20,10 +20,17 @@ class _Book:
     def __init__(self):
         self.graded = {}  # id → weak reference to a parameter that had a gradient
         self.held = {}  # the same of one that an optimizer stepped with
+        self.called = {}  # the same of a module that was called with gradients on, in training
         self.steps = 0
 
 
 book = _Book()
+
+
+def note_call(module, args, result):
+    torch = sys.modules["torch"]
+    if torch.is_grad_enabled() and module.training:
+        _put(book.called, module)
 
 
 def note(optimizer, step):
@@ -35,7 +42,7 @@ def note(optimizer, step):
     book.steps += 1
     for parameter in parameters:
         _put(book.held, parameter)
-    for _, parameter in _named(torch):
+    for _, parameter, _ in _named(torch):
         _note_gradient(parameter)
     for parameter in parameters:
         _note_gradient(parameter)
@@ -55,7 +62,7 @@ def _put(table, parameter):
 
 
 def _named(torch):
-    """(name, parameter) of the root modules that were called, each parameter once."""
+    """(name, parameter, module) of the root modules that were called, each parameter once."""
     seen = set()
     for prefix, module in roots():
         for path, child in training._tree(module):
@@ -63,7 +70,7 @@ def _named(torch):
                 if parameter is not None and id(parameter) not in seen:
                     seen.add(id(parameter))
                     full = ".".join(part for part in (prefix, path, name) if part)
-                    yield full, parameter
+                    yield full, parameter, child
 
 
 def roots():
@@ -91,17 +98,38 @@ def told(step):
     if not book.steps:
         return
     groups = {"outside": [], "idle": [], "unreached": [], "frozen": [], "trained": []}
-    own = set()
-    for name, parameter in _named(torch):
+    own, detached = set(), []
+    for name, parameter, module in _named(torch):
         own.add(id(parameter))
-        groups[_group(parameter)].append(name)
+        group = _group(parameter)
+        groups[group].append(name)
+        if group == "unreached" and id(module) in book.called:
+            detached.append(name)
     strangers = [ref() for key, ref in list(book.held.items()) if key not in own]
     lost = [p for p in strangers if p is not None and id(p) not in book.graded]
     emit("parameters", step=step, windows_steps=book.steps, stale=len(lost),
          stale_shapes=[list(p.shape) for p in lost[:8]], strangers=len(strangers),
          counts={name: len(items) for name, items in groups.items()},
+         alone=[label for label, root in roots() if _alone(root)],
+         roots=[label for label, _ in roots()], detached=detached[:MOST_NAMED],
+         last=_last(groups["outside"], torch),
          unregistered=unregistered(torch),
          **{name: groups[name][:MOST_NAMED] for name in ("outside", "unreached", "frozen")})
+
+
+def _alone(root):
+    """Gradients reach it, and nothing that steps holds any of it."""
+    own = {id(parameter) for parameter in _parameters(root)}
+    return not own.isdisjoint(book.graded) and own.isdisjoint(book.held)
+
+
+def _last(outside, torch):
+    """Whether the last parameters of the model, in the order of its layers, are outside."""
+    known, last = set(outside), None
+    for name, parameter, _ in _named(torch):
+        if parameter.requires_grad:
+            last = name
+    return last in known
 
 
 def _group(parameter):
@@ -144,9 +172,12 @@ def _unregistered(value, own, torch):
     if not modules:
         return None
     held = all(id(p) in book.held for m in modules for p in _parameters(m) if p.requires_grad)
-    return {"kind": kind.__name__, "modules": len(modules), "held": held,
+    graded = any(id(p) in book.graded or p.grad is not None for m in modules
+                 for p in _parameters(m) if p.is_leaf)
+    return {"kind": kind.__name__, "modules": len(modules), "held": held, "graded": graded,
             "called": sum(1 for m in modules if id(m) in training.names.index)}
 
 
+looks.at_call.append(note_call)
 looks.before_step.append(note)
 looks.at_close.append(told)

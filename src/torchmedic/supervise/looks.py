@@ -56,6 +56,7 @@ def _parameters(event: Event) -> Parameters:
     return Parameters(
         int(event["step"]), int(event["windows_steps"]), event["counts"],
         tuple(event["outside"]), tuple(event["unreached"]), tuple(event["frozen"]),
+        tuple(event["detached"]), bool(event["last"]), tuple(event["roots"]), tuple(event["alone"]),
         int(event["stale"]), tuple(tuple(shape) for shape in event["stale_shapes"]),
         tuple(_unregistered(told) for told in event["unregistered"]))
 

@@ -17,9 +17,46 @@ import ast
 from collections.abc import Iterator
 
 from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
+from torchmedic.observed import Process, Run
 from torchmedic.source.flow import Event, trace_of
 from torchmedic.source.script import Script
 from torchmedic.trainings import STEP, training
+
+
+FLAT = ("Floor", "Ceil", "Round", "Sign", "Trunc", "Fix")
+
+
+def in_run(run: Run) -> Iterator[Problem]:
+    for process in run.processes:
+        yield from _flat(process)
+        known = process.parameters
+        if known is not None and known.detached and known.looked >= 5:
+            names = ", ".join(f"`{name}`" for name in known.detached[:3])
+            yield Problem(
+                f"{names}: called in training and held by an optimizer, but no backward reaches "
+                "them", where=process.updates[0].place, confidence="likely", severity="info",
+                evidence=(Evidence(f"no gradient in any of the {known.looked} steps looked at",
+                                   "parameters"),),
+                fix=Fix("look for `detach()`, `.data`, `no_grad` or an unused result behind it"))
+
+
+def _flat(process: Process) -> Iterator[Problem]:
+    """Every gradient is exactly zero, and the graph holds an operation that makes it so."""
+    seen = [u for u in process.updates if u.zero is not None and u.graded]
+    if len(seen) < 3 or any(u.zero != u.graded for u in seen):
+        return
+    for backward in process.backwards:
+        flat = next((node for node in backward.way if node.operation in FLAT), None)
+        if flat is not None:
+            name = flat.operation.lower()
+            yield Problem(
+                f"all gradients are zero: the loss goes through `{name}`, which has none but zero",
+                where=backward.place, evidence=(
+                    Evidence(f"{seen[0].graded} of {seen[0].graded} gradients are zero in each of "
+                             f"the {len(seen)} steps looked at", "gradients"),
+                    Evidence(f"{flat.name} in the graph of step {backward.step + 1}", "graph")),
+                fix=Fix(f"compute the loss without `{name}`", "", "unsafe"))
+            return
 
 
 def in_source(script: Script) -> Iterator[Problem]:
@@ -53,7 +90,7 @@ def _with(change: str, more: str = "") -> str:
 
 RULE = Rule(
     name="detached-from-graph", doc=__doc__, category="code", severity="warning",
-    in_source=in_source, examples=(
+    in_run=in_run, in_source=in_source, examples=(
         fires(_with("pred = model(x).argmax(1)\nloss = F.mse_loss(pred.float(), y.float())"),
               "`model(x).argmax(1)` gives values without a graph", kind="source",
               line="argmax", title="argmax"),

@@ -17,11 +17,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
+from torchmedic.observed import Run
 from torchmedic.source.flow import trace_of
 from torchmedic.source.flow.trace import Event, Trace, shares
 from torchmedic.source.flow.training import Update, clears, place, updates, written
 from torchmedic.source.script import Script
 from torchmedic.trainings import MODEL, STEP, training
+
+
+def in_run(run: Run) -> Iterator[Problem]:
+    for process in run.processes:
+        for optimizer in {u.optimizer.key: u.optimizer for u in process.updates}.values():
+            seen = [u for u in process.updates if u.optimizer == optimizer
+                    and u.cleared is not None]
+            if len(seen) >= 2 and not any(u.cleared for u in seen):
+                steps = ", ".join(str(u.step) for u in seen[:4])
+                yield Problem(
+                    f"`{optimizer.type}` steps without its gradients being cleared in between",
+                    where=seen[0].place, evidence=(
+                        Evidence(f"before steps {steps}: backward began with the gradients of the "
+                                 "step before still there", "gradients"),),
+                    fix=Fix("`optimizer.zero_grad()` before each `backward()`, or after each "
+                            "`step()`", "", "unsafe"))
 
 
 def in_source(script: Script) -> Iterator[Problem]:
@@ -96,7 +113,7 @@ trainer = Trainer(model, optimizer)
 
 RULE = Rule(
     name="gradients-never-cleared", doc=__doc__, category="code", severity="warning",
-    in_source=in_source, examples=(
+    in_run=in_run, in_source=in_source, examples=(
         fires(training(_NEVER), "never clears its gradients", "`optimizer.zero_grad()`",
               kind="source", line="loss.backward()", title="never"),
         fires(training(_NEVER, before="optimizer.zero_grad()"), "cleared outside that loop",

@@ -19,6 +19,7 @@ import ast
 from collections.abc import Iterator
 
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
+from torchmedic.observed import Run
 from torchmedic.source.flow import Event, Trace, Value, trace_of
 from torchmedic.source.flow.training import place
 from torchmedic.source.flow.values import is_module
@@ -26,6 +27,25 @@ from torchmedic.source.script import Script
 from torchmedic.trainings import module
 
 BARE = ("ReLU", "Tanh", "Sigmoid", "Softmax", "Dropout", "Identity", "GELU", "Flatten")
+
+
+def in_run(run: Run) -> Iterator[Problem]:
+    for process in run.processes:
+        for item in process.parameters.unregistered if process.parameters else ():
+            if item.held or not item.graded:
+                continue
+            what = f"`{item.attribute}` of `{item.owner}`"
+            if item.kind == "tensor":
+                message = f"{what} gets gradients, but is a plain tensor: no optimizer trains it"
+                cure = f"`self.{item.attribute} = nn.Parameter(…)`"
+            else:
+                message = (f"the {item.modules} modules in {what} get gradients, but are in a "
+                           f"plain {item.kind}: no optimizer trains them")
+                cure = f"`nn.Module{'Dict' if item.kind == 'dict' else 'List'}(…)`"
+            yield Problem(message, evidence=(
+                Evidence(f"`{item.name}` is not among the model's parameters", "parameters"),),
+                where=process.updates[0].place if process.updates else None,
+                fix=Fix(cure, "", "unsafe"))
 
 
 def in_source(script: Script) -> Iterator[Problem]:
@@ -122,7 +142,7 @@ _TENSOR = "self.scale = torch.ones(8, requires_grad=True)"
 
 RULE = Rule(
     name="module-not-registered", doc=__doc__, category="code", severity="warning",
-    in_source=in_source, examples=(
+    in_run=in_run, in_source=in_source, examples=(
         fires(module(_LOOP, init=_LIST), "are in a plain list", "`nn.ModuleList(…)`",
               kind="source", line="self.layers = [", title="list"),
         fires(module("return self.layers['a'](x)", init="self.layers = {'a': nn.Linear(8, 3)}"),

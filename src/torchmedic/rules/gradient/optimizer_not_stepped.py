@@ -16,11 +16,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
+from torchmedic.observed import Run
 from torchmedic.source.flow import Event, Trace, Value, trace_of
 from torchmedic.source.flow.trace import modules_of
 from torchmedic.source.flow.training import place, written
 from torchmedic.source.script import Script
 from torchmedic.trainings import STEP, training
+
+
+def in_run(run: Run) -> Iterator[Problem]:
+    """Alone no proof: a model that only scores another one's output looks the same."""
+    for process in run.processes:
+        known = process.parameters
+        if known is not None and known.alone and known.looked >= 3:
+            yield Problem(
+                f"`{known.alone[0]}` gets gradients, and no optimizer steps with its parameters",
+                where=process.updates[0].place if process.updates else None,
+                severity="info", confidence="possible", evidence=(
+                    Evidence(f"{known.counts.get('outside', 0)} parameters got gradients in the "
+                             "steps looked at; none is in an optimizer that stepped",
+                             "parameters"),),
+                fix=Fix("step the optimizer that holds them; or `requires_grad_(False)`"))
 
 
 def in_source(script: Script) -> Iterator[Problem]:
@@ -84,7 +100,7 @@ optimizer.step()
 
 RULE = Rule(
     name="optimizer-not-stepped", doc=__doc__, category="code", severity="warning",
-    in_source=in_source, examples=(
+    in_run=in_run, in_source=in_source, examples=(
         fires(training(STEP.replace("optimizer.step()", "")), "is never stepped", kind="source",
               line="loss.backward()", title="no step"),
         fires(training(_BOTH % "optimizer", more=_TWO), "`optimizer.step()` follows instead",

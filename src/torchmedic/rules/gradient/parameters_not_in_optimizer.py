@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
+from torchmedic.observed import Run
 from torchmedic.source.flow import Event, Trace, Value, trace_of
 from torchmedic.source.flow.training import node_place
 from torchmedic.source.flow.values import family
@@ -24,6 +25,26 @@ from torchmedic.source.script import Script
 from torchmedic.trainings import MODEL, STEP, training
 
 WITH = ("Linear", "LazyLinear", "Embedding", "LSTM", "GRU", "RNN", "Bilinear")
+
+
+def in_run(run: Run) -> Iterator[Problem]:
+    for process in run.processes:
+        known = process.parameters
+        if known is None or known.looked < 3 or not known.outside or len(known.roots) > 1:
+            continue
+        sure = bool(known.stale) or known.last
+        count = known.counts["outside"]
+        facts = [Evidence(f"{count} parameters get gradients and are in no optimizer that "
+                          f"stepped: {', '.join(known.outside[:4])}", "parameters")]
+        if known.stale:
+            facts.append(Evidence(f"the optimizer holds {known.stale} tensors that are no part of "
+                                  "the model any more", "parameters"))
+        yield Problem(
+            f"`{known.outside[0]}` is trained by no optimizer, though the loss depends on it",
+            where=process.updates[0].place if process.updates else None, evidence=tuple(facts),
+            severity=None if sure else "info", confidence="certain" if known.stale else "likely",
+            fix=Fix("build the optimizer from the complete model", "or `requires_grad_(False)` on "
+                    "what is not to be trained", "unsafe"))
 
 
 def in_source(script: Script) -> Iterator[Problem]:
@@ -101,7 +122,7 @@ _USED = STEP.replace("model(x)", "head(model(x))")
 
 RULE = Rule(
     name="parameters-not-in-optimizer", doc=__doc__, category="code", severity="warning",
-    in_source=in_source, examples=(
+    in_run=in_run, in_source=in_source, examples=(
         fires(training(setup=_CLASS % "" + _MADE + _REPLACED), "parameters of this `Linear`",
               kind="source", line="model.fc = nn.Linear(16, 3)", title="head replaced"),
         fires(training(_USED, more=_SECOND), kind="source", line="head = nn.Linear",
