@@ -31,8 +31,7 @@ def start(folder):
 def _torch_imported(torch):
     began = time.perf_counter_ns()
     try:
-        from . import compat, coverage, frames, graphs, loading, sampler  # noqa: F401
-        from . import training, updates, watch  # noqa: F401
+        from . import compat, loading, sampler, training, watched  # noqa: F401
 
         emit("torch", version=str(torch.__version__))
         training.install(torch)

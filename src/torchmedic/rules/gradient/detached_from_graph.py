@@ -22,7 +22,6 @@ from torchmedic.source.flow import Event, trace_of
 from torchmedic.source.script import Script
 from torchmedic.trainings import STEP, training
 
-
 FLAT = ("Floor", "Ceil", "Round", "Sign", "Trunc", "Fix")
 
 
