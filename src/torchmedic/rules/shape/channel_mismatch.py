@@ -19,10 +19,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from torchmedic.model import Fix, Problem, Rule, fires, quiet
+from torchmedic.misfits import Seen, misfits, worded
+from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure
 from torchmedic.remedies import gave, held, raised
 from torchmedic.shapes import Shape, named, numbers, written
+from torchmedic.source.flow import Trace, trace_of
+from torchmedic.source.script import Script
 
 CONVOLUTION = re.compile(  # torch 0.4 to 2.14; 0.4 to 1.0 print weight[16, 3, 7, 7], so expected
     r"expected input\s?\[(?P<input>[\d, ]+)\] to have (?P<expected>\d+) channels, "
@@ -52,6 +55,33 @@ def in_failure(failure: Failure) -> Iterator[Problem]:
         where=failure.place, fix=_fix(expected, got, shape, unit),
         evidence=(raised(failure), *before, *held(failure)),
     )
+
+
+def in_source(script: Script) -> Iterator[Problem]:
+    for seen in misfits(script, "Conv", "BatchNorm", "GroupNorm"):
+        expected, got, shape = seen.wrong.expected, seen.wrong.got, seen.wrong.shape
+        sizes = tuple(size or 0 for size in shape)
+        name = "num_features" if seen.module.name.startswith("Batch") else "in_channels"
+        at = int(seen.module.name.startswith("Group"))
+        inserted = _inserted(trace_of(script), seen)
+        edits = () if inserted else seen.edits("num_channels" if at else name, at)
+        fix = _fix(expected, got, sizes, "channels")
+        yield Problem(
+            f"`{seen.text}` expects {expected} channels and gets {got}: its input is "
+            f"{worded(shape)}", where=inserted or seen.place, evidence=(seen.evidence,),
+            fix=Fix(fix.title, fix.detail, "unsafe", edits=edits if "make the" in fix.title else ()))
+
+
+def _inserted(trace: Trace, seen: Seen) -> Place | None:
+    """Where an axis of length 1 was put in the place of the channels."""
+    value = seen.event.value
+    if value is None or seen.wrong.got != 1:
+        return None
+    for view in trace.before(seen.event, "view"):
+        if view.more["name"].startswith("unsqueeze") and view.value is not None and (
+                view.value.id in value.lineage):
+            return Place(file=view.file, line=view.line)
+    return None
 
 
 def _fix(expected: int, got: int, shape: Shape, unit: str) -> Fix:
@@ -89,6 +119,7 @@ def _program(layer_made: str, *shape: int) -> str:
 
 RULE = Rule(
     name="channel-mismatch", doc=__doc__, category="code", in_failure=in_failure,
+    in_source=in_source,
     examples=(
         fires(_program("Conv2d(3, 4, 3)", 2, 5, 8, 8),
               "Conv2d expects 3 channels and gets 5: its input is (2, 5, 8, 8)",
@@ -104,6 +135,14 @@ RULE = Rule(
               title="group norm"),
         fires(_LOG, "layer `self.conv1` expects 3 channels and gets 4", 'convert("RGB")',
               kind="log", title="old wording"),
+        fires(_program("Conv2d(3, 4, 3)", 2, 5, 8, 8), "its input is (2, 5, 8, 8)", kind="source",
+              line="Conv2d(3, 4, 3)", title="in source"),
+        fires(_program("Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(16))", 2, 3, 9, 9),
+              "`torch.nn.BatchNorm2d(16)` expects 16 channels and gets 8", kind="source",
+              title="layer after layer"),
+        fires(_program("Conv2d(3, 4, 3)", 3, 8, 8).replace("layer(x)", "layer(x.unsqueeze(1))"),
+              "`unsqueeze(0)`", kind="source", line="unsqueeze(1)", title="batch axis in source"),
+        quiet(_program("Conv2d(3, 4, 3)", 3, 8, 8), kind="source", title="one image"),
         quiet(_program("Conv2d(3, 4, 3)", 2, 3, 8, 8), title="fits"),
         quiet(_program("Conv2d(3, 4, 3)", 2, 3, 2, 2), title="too small", exit_code=1),
     ),

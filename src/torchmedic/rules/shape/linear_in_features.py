@@ -19,6 +19,7 @@ import re
 from collections.abc import Iterator
 from math import prod
 
+from torchmedic.misfits import misfits
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure
 from torchmedic.remedies import gave, held, pooled, raised
@@ -31,6 +32,7 @@ from torchmedic.shapes import (
     product_of,
     written,
 )
+from torchmedic.source.script import Script
 
 SIZES = (
     # torch 1.8 to 2.14
@@ -55,6 +57,17 @@ def in_failure(failure: Failure) -> Iterator[Problem]:
         evidence=(raised(failure), *(gave(source[0]) if source else seen)),
         fix=_fix(failure, got, expected, outputs, whole, source is not None),
     )
+
+
+def in_source(script: Script) -> Iterator[Problem]:
+    for seen in misfits(script, "Linear"):
+        got, expected = seen.wrong.got, seen.wrong.expected
+        pool = f", or {pooled(len(seen.factors) - 1)}" if seen.factors else ""
+        yield Problem(
+            f"`{seen.text}` expects {expected} features and gets {got}{seen.product}",
+            where=seen.place, evidence=(seen.evidence,),
+            fix=Fix(f"`in_features={got}`{pool}", "", "unsafe",
+                    edits=seen.edits("in_features", 0)))
 
 
 def _not_flattened(failure: Failure, expected: int) -> Shape | None:
@@ -100,6 +113,45 @@ class Net(nn.Module):
 
 Net()(torch.zeros(2, 3, 8, 8))
 """
+_CNN = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(3, 16, 5), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Conv2d(16, 32, 5), nn.ReLU(), nn.MaxPool2d(2))
+        self.head = nn.Sequential(
+            nn.Linear(%d, 120), nn.ReLU(),%s)
+
+    def forward(self, x):
+        x = self.body(x)
+        return self.head(x.view(x.size(0), -1))
+
+
+def main():
+    model = Net()
+    for x, y in DataLoader(TensorDataset(torch.randn(20, 3, 32, 32), torch.arange(20))):
+        model(x)
+
+
+main()
+"""
+_REPEATED = """
+import torch
+from torch import nn
+
+size, layers, width = 32, [], 3
+for out in (8, 16):
+    layers += [nn.Conv2d(width, out, 3, padding=1), nn.MaxPool2d(2)]
+    width, size = out, size // 2
+model = nn.Sequential(*layers, nn.Flatten(), nn.Linear(16 * 8 * 8, 10))
+model(torch.randn(2, 3, 32, 32))
+"""
 _LOG = '''Traceback (most recent call last):
   File "model.py", line 15, in forward
     x = self.fc1(x)
@@ -110,6 +162,7 @@ RuntimeError: size mismatch, m1: [64 x 8192], m2: [512 x 10] at /pytorch/aten/sr
 
 RULE = Rule(
     name="linear-in-features", doc=__doc__, category="code", in_failure=in_failure,
+    in_source=in_source,
     examples=(
         fires(_NET % (16, "x.flatten(1)"),
               "Linear `fc` expects 16 features and gets 256 = 4 channels × 8 × 8",
@@ -121,6 +174,15 @@ RULE = Rule(
               "Linear expects 3 features and gets 5", "`x` (4, 5)", title="plain"),
         fires(_LOG, "linear layer `self.fc1` expects 512 features and gets 8192",
               "`Linear(8192, 10)`", kind="log", title="old wording"),
+        fires(_NET % (16, "x.flatten(1)"),
+              "`nn.Linear(16, 10)` expects 16 features and gets 256 = 4 × 8 × 8",
+              "`in_features=256`", kind="source", line="nn.Linear(16", title="in source"),
+        fires(_CNN % (512, ""), "gets 800 = 32 × 5 × 5", "its input is (N, 800)", kind="source",
+              line="nn.Linear(512, 120)", title="through pools"),
+        fires(_CNN % (800, "\n            nn.Linear(100, 10),"), "expects 100 features and gets 120",
+              kind="source", line="nn.Linear(100, 10)", title="layer after layer"),
+        quiet(_CNN % (800, ""), kind="source", title="in source fits"),
+        quiet(_REPEATED, kind="source", title="made in a loop"),
         quiet(_NET % (256, "x.flatten(1)"), title="fits"),
         quiet("import torch\ntorch.zeros(2, 3) @ torch.zeros(4, 2)\n", title="no layer",
               exit_code=1),

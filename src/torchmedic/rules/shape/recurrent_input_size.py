@@ -19,6 +19,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from torchmedic.misfits import misfits
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure, Frame
 from torchmedic.remedies import gave, raised
@@ -28,6 +29,7 @@ from torchmedic.shapes import (
     named,
     product_of,
 )
+from torchmedic.source.script import Script
 from torchmedic.wording import plural
 
 SIZES = (
@@ -58,6 +60,17 @@ def in_failure(failure: Failure) -> Iterator[Problem]:
         where=failure.place, evidence=tuple(evidence),
         fix=_fix(failure, expected, got, source is not None, varies),
     )
+
+
+def in_source(script: Script) -> Iterator[Problem]:
+    for seen in misfits(script, "LSTM", "GRU", "RNN"):
+        got = seen.wrong.got
+        pool = ", or pool each step's map to 1×1 before the layer, such as `x.mean(dim=(-2, -1))`"
+        yield Problem(
+            f"`{seen.text}` expects {seen.wrong.expected} features and gets {got}{seen.product}",
+            where=seen.place, evidence=(seen.evidence,),
+            fix=Fix(f"`input_size={got}`{pool if seen.product else ''}", "", "unsafe",
+                    edits=seen.edits("input_size", 0)))
 
 
 def _steps(frame: Frame | None) -> int | None:
@@ -135,6 +148,7 @@ cell(torch.zeros(2, 6))
 
 RULE = Rule(
     name="recurrent-input-size", doc=__doc__, category="code", in_failure=in_failure,
+    in_source=in_source,
     examples=(
         fires(_NET % ("LSTM(8, 5, batch_first=True)", ".flatten(2)"),
               "LSTM `lstm` expects 8 features and gets 128 = 8 channels × 4 × 4",
@@ -148,6 +162,12 @@ RULE = Rule(
               line="cell(torch.zeros(2, 6))", title="cell"),
         fires(_LOG, "recurrent layer `self.lstm` expects 1024 features and gets 768",
               "Linear(768, 1024)", kind="log", title="traceback"),
+        fires(_NET.replace("side, side", "4, 4") % ("LSTM(8, 5, batch_first=True)", ".flatten(2)"),
+              "expects 8 features and gets 128 = 8 × 4 × 4", "`input_size=128`, or pool",
+              kind="source", line="nn.LSTM", title="in source"),
+        quiet(_NET.replace("side, side", "4, 4") % (
+            "LSTM(8, 5, batch_first=True)", ".mean(dim=(3, 4))"), kind="source",
+            title="pooled in source"),
         quiet(_NET % ("LSTM(8, 5, batch_first=True)", ".mean(dim=(3, 4))"), title="pooled"),
         quiet(_LOG.replace("input.size(-1) must be equal to input_size. Expected 1024, got 768",
                            "mat1 and mat2 shapes cannot be multiplied (4x768 and 1024x10)"),

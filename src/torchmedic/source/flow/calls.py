@@ -348,6 +348,8 @@ class Calls(Methods, External):
             return Value("tuple", items=[self.element(item, node) for item in one.items])
         if one.kind == "dict" and one.items:
             return Value("unknown", "", node, self.file)
+        if one.type == "range":
+            return Value("unknown", "number", node, self.file)
         return Value("unknown", "", node, self.file, owner=one)
 
     def batch(self, loader: Value, node: ast.AST) -> Value:
@@ -372,6 +374,13 @@ class Calls(Methods, External):
         with self.inside(Frame("item", node, self.file)):
             item = self.run_function(function, [Value("unknown", "number")], {}, dataset, node)
         return self.stacked(next(item.options()), node)
+
+    def subscripted(self, base: Value, key: Value, node: ast.Subscript) -> Value:
+        """`dataset[i]` of a class of the project."""
+        found = base.owner and self.method_of(base.owner, "__getitem__")
+        if not found:
+            return shapes.item(base, key, node, self.file)
+        return self.run_function(self.bound(found[0], found[1], base), [key], {}, base, node)
 
     def stacked(self, item: Value, node: ast.AST) -> Value:
         if item.kind == "tuple":

@@ -28,6 +28,9 @@ class Expressions:
     def attribute(self, base: Value, name: str, node: ast.AST) -> Value:
         raise NotImplementedError
 
+    def subscripted(self, base: Value, key: Value, node: ast.Subscript) -> Value:
+        raise NotImplementedError
+
     # the surroundings
 
     @contextmanager
@@ -189,6 +192,8 @@ class Expressions:
             self.event("index", node, base, key)
         if base.kind == "either":
             return either(shapes.item(o, key, node, self.file) for o in base.options())
+        if base.kind == "instance":
+            return self.subscripted(base, key, node)
         return shapes.item(base, key, node, self.file)
 
     def of_Slice(self, node: ast.Slice) -> Value:

@@ -283,7 +283,8 @@ class External(Expressions):
         if last in ("print", "len", "isinstance", "hasattr", "type", "id", "str", "range", "repr",
                     "max", "min", "abs", "super", "open", "format", "any", "all", "vars"):
             self.event("builtin", node, None, first, name=last)
-            return Value("unknown", "number" if last in ("len", "abs") else "", node, self.file)
+            known = {"len": "number", "abs": "number", "range": "range"}
+            return Value("unknown", known.get(last, ""), node, self.file)
         return self.opaque(node, args, kwargs, f"builtins.{last}")
 
     def shallow(self, value: Value) -> Value:

@@ -311,12 +311,19 @@ class Methods(Expressions):
             return library.logged(base, node, self.file)
         if name in shapes.KEPT:
             return self.kept(base, name, args, node)
-        if name in shapes.MOVED:
-            self.event("view", node, base, None, name=name, args=args)
-            if name == "unsqueeze" and "dim" in kwargs:
-                args = [kwargs["dim"]]
-            return shapes.moved(base, name, args, node, self.file)
+        if name.rstrip("_") in shapes.MOVED:
+            return self.rearranged(base, name, args, kwargs, node)
         return self.computed(base, name, args, kwargs, node)
+
+    def rearranged(self, base: Value, name: str, args: list[Value], kwargs: dict[str, Value],
+                   node: ast.Call) -> Value:
+        named = (kwargs.get(k) for k in ("dim", "start_dim", "dim0", "dim1", "end_dim", "size"))
+        args = [*args, *(value for value in named if value is not None)]
+        made = shapes.moved(base, name.rstrip("_"), args, node, self.file)
+        if name.endswith("_"):
+            base.shape, made = made.shape, base
+        self.event("view", node, base, made, name=name, args=args)
+        return made
 
     def computed(self, base: Value, name: str, args: list[Value], kwargs: dict[str, Value],
                  node: ast.Call) -> Value:

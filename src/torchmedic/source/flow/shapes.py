@@ -135,9 +135,10 @@ def _indexed(shape: Shape | None, key: ast.expr, value: Value) -> Shape | None:
     if shape is None:
         return None
     parts = key.elts if isinstance(key, ast.Tuple) else [key]
+    values = value.items if isinstance(key, ast.Tuple) else [value]
     left: list[int | None] = list(shape)
     found: list[int | None] = []
-    for part in parts:
+    for part, worth in zip(parts, values, strict=True):
         if isinstance(part, ast.Constant) and part.value is None:
             found.append(1)
         elif (isinstance(part, ast.Constant) and part.value is Ellipsis) or not left:
@@ -146,7 +147,7 @@ def _indexed(shape: Shape | None, key: ast.expr, value: Value) -> Shape | None:
             size = left.pop(0)
             whole = part.lower is None and part.upper is None
             found.append(size if whole else None)
-        elif _is_number(part):
+        elif _is_number(part) or worth.type in ("int", "number"):
             left.pop(0)
         elif len(parts) == 1 and value.kind == "tensor" and value.shape is not None and (
                 len(value.shape) == 1):
