@@ -13,10 +13,13 @@ Never for a loss of this kind.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
+from dataclasses import replace
 
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
-from torchmedic.source.flow import Event, trace_of
+from torchmedic.source.flow import Event, Value, trace_of
+from torchmedic.source.flow.layers import known
 from torchmedic.source.flow.training import place
 from torchmedic.source.flow.values import Shape
 from torchmedic.source.script import Script
@@ -26,6 +29,41 @@ LOSSES = ("MSELoss", "L1Loss", "SmoothL1Loss", "HuberLoss")
 
 
 def in_source(script: Script) -> Iterator[Problem]:
+    yield from _in_losses(script)
+    yield from _by_hand(script)
+
+
+def _by_hand(script: Script) -> Iterator[Problem]:
+    """`((output - target) ** 2).mean()`, in place or in a function that is given both."""
+    seen = set()
+    for event in trace_of(script).of("spread"):
+        column, row = event.target, event.value
+        assert column is not None and row is not None
+        if len(known(column) or ()) == 1:
+            column, row = row, column
+        if bool(column.sources) == bool(row.sources) or _meant(column) or _meant(row):
+            continue
+        site = event.more["site"] or event.node
+        if id(site) not in seen:
+            seen.add(id(site))
+            given, wanted = (column, row) if column.sources else (row, column)
+            yield Problem(
+                f"the output is {_text(known(given) or ())} and the target "
+                f"{_text(known(wanted) or ())}: `{ast.unparse(event.node)}` pairs each with each",
+                where=replace(place(script.file, event), line=getattr(site, "lineno", event.line)),
+                confidence="likely",
+                evidence=(Evidence(f"line {event.line}: broadcasting makes N × N differences",
+                                   "source"),),
+                fix=Fix("`.squeeze(1)` on the one with two axes", "", "unsafe"))
+
+
+def _meant(value: Value) -> bool:
+    """The axis of length 1 was put there on purpose: `x[:, None]`, `x.unsqueeze(1)`."""
+    text = ast.unparse(value.node) if value.node is not None else ""
+    return "unsqueeze" in text or "None" in text or "keepdim" in text
+
+
+def _in_losses(script: Script) -> Iterator[Problem]:
     seen = set()
     for event in trace_of(script).of("loss"):
         if event.target is None or event.target.name not in LOSSES or id(event.node) in seen:
@@ -68,12 +106,24 @@ loss = criterion(model(x).squeeze(1), y)
 loss.backward()
 optimizer.step()
 """
+_HAND = """
+def rmse(pred, true):
+    return ((pred - true) ** 2).mean().sqrt()
+optimizer.zero_grad()
+loss = rmse(model(x), y)
+loss.backward()
+optimizer.step()
+"""
 
 RULE = Rule(
     name="broadcast-target", doc=__doc__, category="code", severity="warning",
     in_source=in_source, examples=(
         fires(training(setup=_SETUP % "64"), "the output is (N, 1) and the target (N)",
               kind="source", line="loss = criterion", title="column against row"),
+        fires(training(_HAND, setup=_SETUP % "64"), "`pred - true` pairs each with each",
+              kind="source", line="loss = rmse(", title="by hand"),
+        quiet(training(_HAND.replace("model(x)", "model(x).view(-1)"), setup=_SETUP % "64"),
+              kind="source", title="by hand right"),
         quiet(training(setup=_SETUP % "64, 1"), kind="source", title="both columns"),
         quiet(training(_RIGHT, setup=_SETUP % "64"), kind="source", title="squeezed"),
         quiet(training(setup=_SETUP % "n"), kind="source", title="unknown"),

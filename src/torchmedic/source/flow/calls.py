@@ -108,6 +108,7 @@ class Calls(Methods, External):
         scope = Scope(function.file, function.scope)
         grad = self.grad
         frame = Frame("call", body, function.file, getattr(body, "name", "<lambda>"), value=owner)
+        frame.site = node
         self.active.append(body)
         before, self.returned = self.returned, []
         try:

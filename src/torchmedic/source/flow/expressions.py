@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from torchmedic.source.flow import spread
 from torchmedic.source.flow.scopes import Scope
 from torchmedic.source.flow.trace import Event, Frame, Trace
 from torchmedic.source.flow.values import Value, const, either, tensor
@@ -248,6 +249,9 @@ class Expressions:
         made.shape = None if isinstance(op, ast.MatMult) else broadcast(left, right)
         made.type = type(op).__name__
         made.args = [left, right]
+        if isinstance(op, ast.Sub) and spread.pairs_all(left, right):
+            self.event("spread", node, left, right,
+                       site=spread.site(self.frames, self.scope.names, left, right))
         kept = left if right.kind == "const" else right if left.kind == "const" else None
         if kept is not None and kept.kind == "tensor" and isinstance(op, ast.Add) and kept.act in (
                 "softmax", "sigmoid"):  # `p + 1e-8` is still a probability
@@ -328,4 +332,5 @@ def broadcast(left: Value, right: Value) -> tuple[int | None, ...] | None:
         return None
     longer, shorter = sorted((left.shape, right.shape), key=len, reverse=True)
     padded = (1,) * (len(longer) - len(shorter)) + shorter
-    return tuple(b if a == 1 else a for a, b in zip(longer, padded, strict=True))
+    return tuple(b if a == 1 or (a is None and b != 1) else a
+                 for a, b in zip(longer, padded, strict=True))

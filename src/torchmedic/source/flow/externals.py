@@ -203,7 +203,9 @@ class External(Expressions):
             first = args[:1] if last == "full" else args
             made.shape = shapes.made_with([kwargs["size"]] if "size" in kwargs else first)
         elif last in ("arange", "linspace", "randperm"):
-            made.shape = (None,)
+            count = args[0].data if args and args[0].kind == "const" and len(args) == 1 else None
+            whole = last != "linspace" and isinstance(count, (int, float))
+            made.shape = (int(count) if whole else None,)
         elif last == "randint" and args:
             sizes = args[-1] if args[-1].kind == "tuple" else kwargs.get("size")
             made.shape = shapes.made_with([sizes]) if sizes is not None else None

@@ -319,6 +319,8 @@ class Methods(Expressions):
                    node: ast.Call) -> Value:
         named = (kwargs.get(k) for k in ("dim", "start_dim", "dim0", "dim1", "end_dim", "size"))
         args = [*args, *(value for value in named if value is not None)]
+        if name in ("split", "chunk"):
+            return shapes.parts(base, args, node, self.file)
         made = shapes.moved(base, name.rstrip("_"), args, node, self.file)
         if name.endswith("_"):
             base.shape, made = made.shape, base

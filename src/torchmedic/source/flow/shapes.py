@@ -13,7 +13,7 @@ KEPT = ("contiguous", "clone", "float", "double", "half", "bfloat16", "to", "cud
         "retain_grad", "long", "int", "bool", "pin_memory")
 MOVED = ("squeeze", "unsqueeze", "view", "reshape", "flatten", "permute", "transpose", "t",
          "expand", "repeat", "swapaxes", "movedim", "unflatten", "index_select", "gather",
-         "masked_select", "narrow", "select", "chunk", "split", "expand_as", "view_as")
+         "masked_select", "narrow", "select", "chunk", "split", "expand_as", "view_as", "unfold")
 REDUCED = ("mean", "sum", "norm", "std", "var", "prod", "amax", "amin", "logsumexp", "max", "min",
            "median")
 MADE = ("randn", "rand", "zeros", "ones", "empty", "full")
@@ -37,6 +37,25 @@ def made_with(args: list[Value]) -> Shape | None:
     if len(args) == 1 and args[0].kind != "const":
         return None  # it may be a size with several numbers
     return tuple(number(a) for a in args)
+
+
+def parts(base: Value, args: list[Value], node: ast.AST, file: str) -> Value:
+    """`x.split(n)` and `x.chunk(n)`: several of the same axes."""
+    one = moved(base, "", [], node, file)
+    at = number(args[1]) if len(args) > 1 else 0
+    if base.shape is not None and at is not None and -len(base.shape) <= at < len(base.shape):
+        at %= len(base.shape)
+        one.shape = (*base.shape[:at], None, *base.shape[at + 1:])
+    return Value("list", "", node, file, items=[one], data="comprehension")
+
+
+def unfolded(shape: Shape | None, args: list[Value]) -> Shape | None:
+    """`x.unfold(axis, size, step)`: windows along an axis."""
+    at, size = (number(a) for a in args[:2]) if len(args) > 1 else (None, None)
+    if shape is None or at is None or not -len(shape) <= at < len(shape):
+        return None
+    at %= len(shape)
+    return (*shape[:at], None, *shape[at + 1:], size)
 
 
 def moved(base: Value, name: str, args: list[Value], node: ast.AST, file: str) -> Value:
@@ -63,6 +82,8 @@ def _moved(shape: Shape | None, name: str, args: list[Value]) -> Shape | None:
         return (*shape[:at], 1, *shape[at:])
     if name == "flatten":
         return flattened(shape, at, number(args[1]) if len(args) > 1 else -1)
+    if name == "unfold":
+        return unfolded(shape, args)
     if name == "permute":
         return views.permuted(shape, args)
     return views.transposed(shape, args) if name in ("transpose", "swapaxes") else None

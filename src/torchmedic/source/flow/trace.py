@@ -15,12 +15,14 @@ _traces: dict[int, tuple[Script, Trace]] = {}
 class Frame:
     """One thing that is being gone through: a loop, a branch, a call or a `with`."""
 
-    __slots__ = ("branch", "file", "kind", "name", "node", "value")
+    __slots__ = ("branch", "file", "kind", "name", "node", "site", "value")
 
     def __init__(self, kind: str, node: ast.AST | None, file: str, name: str = "",
                  branch: str = "", value: Value | None = None) -> None:
         self.kind, self.node, self.file = kind, node, file
         self.name, self.branch, self.value = name, branch, value
+        self.site: ast.AST | None = None
+        """What calls it, of a call."""
 
     def __repr__(self) -> str:
         return f"<{self.kind} {getattr(self.node, 'lineno', '?')} {self.name}{self.branch}>"
