@@ -17,10 +17,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
+from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure
 from torchmedic.remedies import raised
 from torchmedic.shapes import named
+from torchmedic.source.flow import trace_of
+from torchmedic.source.script import Script
 
 WORDS = ("dtype", "scalar type", "input type", "fp16")
 NAMES = {"double": "float64", "float": "float32", "half": "float16", "c10::half": "float16",
@@ -62,6 +64,25 @@ def in_failure(failure: Failure) -> Iterator[Problem]:
     )
 
 
+def in_source(script: Script) -> Iterator[Problem]:
+    text = "\n".join(script.lines)
+    if any(word in text for word in ("set_default_dtype", "set_default_tensor", ".double()",
+                                     "float64", "autocast")):
+        return  # some of the program is meant to be of another type
+    seen = set()
+    for event in trace_of(script).of("dtype"):
+        module, value = event.target, event.value
+        if module is not None and value is not None and value.node is not None and (
+                value.file, value.node.lineno) not in seen:  # type: ignore[attr-defined]
+            line = value.node.lineno  # type: ignore[attr-defined]
+            seen.add((value.file, line))
+            yield Problem(
+                f"`{module.name}` is float32 and gets {value.dtype}",
+                where=Place(file=value.file or event.file, line=line), confidence="likely",
+                evidence=(Evidence(f"line {event.line}: the layer is called with it", "source"),),
+                fix=_fix(value.dtype, "float32"))
+
+
 def _dtype(text: str) -> str:
     plain = text.strip().lower().removeprefix("torch.").removeprefix("cuda.")
     plain = plain.removesuffix("tensor")
@@ -93,9 +114,19 @@ net = torch.nn.%s
 x = torch.zeros(%s, dtype=torch.%s)
 net(x)
 """
+_ARRAY = """
+import numpy as np
+import torch
+from torch import nn
+
+data = np.random.randn(64, 8)
+x = torch.from_numpy(data)%s
+print(nn.Linear(8, 2)(x))
+"""
 
 RULE = Rule(
     name="dtype-mismatch", doc=__doc__, category="code", in_failure=in_failure,
+    in_source=in_source,
     examples=(
         fires(_PROGRAM % ("Linear(3, 2)", "4, 3", "double"), "Linear is float32 and gets float64",
               "`x` float64", "`x.float()`", line="net(x)", title="double"),
@@ -103,6 +134,11 @@ RULE = Rule(
               "Conv2d is float32 and gets float16", "autocast", title="half"),
         fires("ValueError: Attempting to unscale FP16 gradients.\n", "the parameters are float16",
               kind="log", title="scaler"),
+        fires(_ARRAY % "", "`Linear` is float32 and gets float64", "`x.float()`", kind="source",
+              line="torch.from_numpy", title="array of numpy"),
+        quiet(_ARRAY % ".float()", kind="source", title="array made float"),
+        quiet(_ARRAY.replace("(64, 8)", "(64, 8).astype(np.float32)") % "", kind="source",
+              title="array of float32"),
         quiet(_PROGRAM % ("Linear(3, 2)", "4, 3", "float"), title="same dtype"),
     ),
 )

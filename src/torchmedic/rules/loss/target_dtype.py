@@ -18,9 +18,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
+from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure
 from torchmedic.remedies import raised
+from torchmedic.source.flow import trace_of
+from torchmedic.source.flow.layers import known
+from torchmedic.source.flow.values import Shape
+from torchmedic.source.script import Script
+from torchmedic.trainings import training
 
 WORDS = ("type", "not implemented for")
 INDICES = (
@@ -35,6 +40,8 @@ INDICES = (
 )
 BINARY = re.compile(r"result type Float can't be cast to the desired output type Long"
                     r"|Found dtype Long but expected Float")
+INDEXED = ("CrossEntropyLoss", "NLLLoss")
+BINARIES = ("BCELoss", "BCEWithLogitsLoss")
 LOSSES = ("cross_entropy", "nll_loss", "nll_loss_nd", "binary_cross_entropy",
           "binary_cross_entropy_with_logits", "mse_loss", "l1_loss", "smooth_l1_loss")
 
@@ -56,6 +63,31 @@ def in_failure(failure: Failure) -> Iterator[Problem]:
                   fix=Fix(f"`target.{fix}()` where the targets are made", "", "unsafe"))
 
 
+def in_source(script: Script) -> Iterator[Problem]:
+    seen = set()
+    for event in trace_of(script).of("loss"):
+        wanted, loss = event.more["wanted"], event.target
+        if loss is None or wanted.kind != "tensor" or wanted.node is None or (
+                id(event.node) in seen or any(f.kind == "branch" for f in event.frames[-1:])):
+            continue
+        indices = loss.name in INDEXED and wanted.dtype in ("float32", "float64", "int32") and (
+            _one_each(known(event.more["input"]), known(wanted)))
+        binary = loss.name in BINARIES and wanted.dtype == "int64"
+        if indices or binary:
+            seen.add(id(event.node))
+            right, cast = ("`int64` class indices", "long") if indices else ("floats", "float")
+            yield Problem(
+                f"`{loss.name}` takes {right} and gets targets of dtype {wanted.dtype}",
+                where=Place(file=wanted.file or event.file, line=wanted.node.lineno),
+                evidence=(Evidence(f"line {event.line}: the loss is given them", "source"),),
+                fix=Fix(f"`target.{cast}()` where the targets are made", "", "unsafe"))
+
+
+def _one_each(given: Shape | None, wanted: Shape | None) -> bool:
+    """One index for each sample: no probabilities of the shape of the scores."""
+    return wanted is not None and given is not None and len(wanted) == len(given) - 1
+
+
 def _targets(failure: Failure) -> tuple[Evidence, ...]:
     for frame in reversed(failure.frames):
         value = frame.values.get("target")
@@ -71,6 +103,22 @@ torch.set_num_threads(1)
 targets = torch.tensor([0, 2, 1])%s
 F.cross_entropy(torch.zeros(3, 3), targets)
 """
+_TABLE = """
+import torch
+from torch import nn
+
+table = torch.randn(300, 8)
+features, targets = table[:, :7], table[:, 7]%s
+model = nn.Linear(7, 3)
+loss = nn.CrossEntropyLoss()(model(features), targets)
+"""
+_BINARY = """
+model = nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+criterion = nn.BCEWithLogitsLoss()
+labels = torch.randint(0, 2, (64, 1))%s
+loader = DataLoader(TensorDataset(torch.randn(64, 8), labels), batch_size=8)
+"""
 _LOG = '''Traceback (most recent call last):
   File "train.py", line 27, in train_model
     loss = criterion(outputs, labels)
@@ -81,11 +129,18 @@ RuntimeError: expected scalar type Long but found Int
 
 RULE = Rule(
     name="target-dtype", doc=__doc__, category="code", in_failure=in_failure,
+    in_source=in_source,
     examples=(
         fires(_PROGRAM % ".float()", "`cross_entropy` takes `int64` class indices and gets targets "
               "of dtype float", "`target` is float32 (3,)", "`target.long()`",
               line="F.cross_entropy", title="float"),
         fires(_LOG, "gets targets of dtype int", kind="log", title="old wording"),
+        fires(_TABLE % "", "`CrossEntropyLoss` takes `int64` class indices", "of dtype float32",
+              kind="source", line="table[:, 7]", title="column of a table"),
+        fires(training(setup=_BINARY % ""), "`BCEWithLogitsLoss` takes floats", kind="source",
+              title="indices for a binary loss"),
+        quiet(_TABLE % ".long()", kind="source", title="column as indices"),
+        quiet(training(setup=_BINARY % ".float()"), kind="source", title="binary floats"),
         quiet(_PROGRAM % "", title="indices"),
         quiet(_LOG.replace("cross_entropy", "linear"), kind="log", title="no loss"),
     ),

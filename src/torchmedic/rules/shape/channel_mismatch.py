@@ -20,7 +20,7 @@ import re
 from collections.abc import Iterator
 
 from torchmedic.misfits import Seen, misfits, worded
-from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
+from torchmedic.model import Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure
 from torchmedic.remedies import gave, held, raised
 from torchmedic.shapes import Shape, named, numbers, written
@@ -66,10 +66,11 @@ def in_source(script: Script) -> Iterator[Problem]:
         inserted = _inserted(trace_of(script), seen)
         edits = () if inserted else seen.edits("num_channels" if at else name, at)
         fix = _fix(expected, got, sizes, "channels")
+        edits = edits if fix.title.startswith("make the layer") else ()
         yield Problem(
             f"`{seen.text}` expects {expected} channels and gets {got}: its input is "
             f"{worded(shape)}", where=inserted or seen.place, evidence=(seen.evidence,),
-            fix=Fix(fix.title, fix.detail, "unsafe", edits=edits if "make the" in fix.title else ()))
+            fix=Fix(fix.title, fix.detail, "unsafe", edits=edits))
 
 
 def _inserted(trace: Trace, seen: Seen) -> Place | None:
@@ -137,8 +138,9 @@ RULE = Rule(
               kind="log", title="old wording"),
         fires(_program("Conv2d(3, 4, 3)", 2, 5, 8, 8), "its input is (2, 5, 8, 8)", kind="source",
               line="Conv2d(3, 4, 3)", title="in source"),
-        fires(_program("Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(16))", 2, 3, 9, 9),
-              "`torch.nn.BatchNorm2d(16)` expects 16 channels and gets 8", kind="source",
+        fires(_program("Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(4))",
+                       2, 3, 9, 9),
+              "`torch.nn.BatchNorm2d(4)` expects 4 channels and gets 8", kind="source",
               title="layer after layer"),
         fires(_program("Conv2d(3, 4, 3)", 3, 8, 8).replace("layer(x)", "layer(x.unsqueeze(1))"),
               "`unsqueeze(0)`", kind="source", line="unsqueeze(1)", title="batch axis in source"),

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Sequence
 from typing import Any
 
-from torchmedic.source.flow import layers, library, shapes
+from torchmedic.source.flow import dtypes, layers, library, shapes
 from torchmedic.source.flow.externals import External
 from torchmedic.source.flow.methods import Methods
 from torchmedic.source.flow.scopes import Scope
@@ -272,12 +272,21 @@ class Calls(Methods, External):
         else:
             result = library.layer(module, inputs, node, self.file)
             self.attach(result, module)
-            wrong = layers.misfit(module, inputs)
-            if wrong is not None and self.is_sure(module):
-                self.event("misfit", node, module, inputs[0], wrong=wrong)
+            self.check_input(module, inputs, node)
         self.mark(result, module)
         self.event("forward", node, module, result, args=args)
         return result
+
+    def check_input(self, module: Value, inputs: list[Value], node: ast.Call) -> None:
+        """A size or a type that the layer refuses."""
+        if not inputs or not self.is_sure(module):
+            return
+        wrong = layers.misfit(module, inputs)
+        if wrong is not None:
+            self.event("misfit", node, module, inputs[0], wrong=wrong)
+        if inputs[0].dtype in ("float64", *dtypes.WHOLE) and inputs[0].kind == "tensor" and (
+                module.name.startswith(("Linear", "Conv", "LSTM", "GRU", "RNN"))):
+            self.event("dtype", node, module, inputs[0])
 
     def in_turn(self, module: Value, args: list[Value], node: ast.Call) -> Value:
         """The layers of a `Sequential`, which a loop may have made more of than we saw."""
@@ -358,8 +367,8 @@ class Calls(Methods, External):
         dataset = loader.keyword("dataset", 0)
         one = next(dataset.options()) if dataset is not None else Value()
         if one.kind == "dataset" and one.name == "TensorDataset":
-            parts = [tensor([], node, self.file, data="batch",
-                            shape=a.shape and (None, *a.shape[1:]))
+            parts = [tensor([], a.node or node, a.file or self.file, data="batch",
+                            shape=a.shape and (None, *a.shape[1:]), dtype=a.dtype)
                      for a in (next(o.options()) for o in one.args)]
             return Value("tuple", "", node, self.file, items=parts)
         if one.kind == "instance" and one.owner is not None:
@@ -387,10 +396,14 @@ class Calls(Methods, External):
         if item.kind == "tuple":
             return Value("tuple", "", node, self.file,
                          items=[self.stacked(next(p.options()), node) for p in item.items])
-        if item.kind == "tensor" and item.shape is not None:
-            return tensor([], node, self.file, data="batch", shape=(None, *item.shape))
+        if item.kind == "tensor" or item.type == "array":
+            return tensor([], item.node or node, item.file or self.file, data="batch",
+                          dtype=item.dtype,
+                          shape=None if item.shape is None else (None, *item.shape))
         if (item.kind == "const" and type(item.data) in (int, float)) or item.type == "number":
-            return tensor([], node, self.file, data="batch", shape=(None,))
+            dtype = {int: "int64", float: "float64"}.get(type(item.data), item.dtype)
+            return tensor([], item.node or node, item.file or self.file, data="batch",
+                          shape=(None,), dtype=dtype)
         return Value("tensor", "", node, self.file, data="batch")
 
 

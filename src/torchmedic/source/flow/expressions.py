@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from torchmedic.source.flow import spread
+from torchmedic.source.flow import dtypes, spread
 from torchmedic.source.flow.scopes import Scope
 from torchmedic.source.flow.trace import Event, Frame, Trace
 from torchmedic.source.flow.values import Value, const, either, tensor
@@ -244,10 +244,14 @@ class Expressions:
 
             return parameters([left, right], node, self.file)
         if not any(o.kind == "tensor" for v in (left, right) for o in v.options()):
+            if "array" in (left.type, right.type):
+                return Value("unknown", "array", node, self.file,
+                             dtype=dtypes.together([left, right]))
             return Value("unknown", "", node, self.file)
         made = tensor([left, right], node, self.file)
         made.shape = None if isinstance(op, ast.MatMult) else broadcast(left, right)
         made.type = type(op).__name__
+        made.dtype = dtypes.together([left, right]) if not isinstance(op, ast.Div) else ""
         made.args = [left, right]
         if isinstance(op, ast.Sub) and spread.pairs_all(left, right):
             self.event("spread", node, left, right,

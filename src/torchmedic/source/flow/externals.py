@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from torchmedic.source.flow import library, shapes, views
+from torchmedic.source.flow import dtypes, library, shapes, views
 from torchmedic.source.flow.expressions import Expressions
 from torchmedic.source.flow.values import Value, const, either, family, is_module, tensor
 
@@ -34,6 +34,8 @@ class External(Expressions):
         last = full.rpartition(".")[2]
         if full.startswith("builtins."):
             return self.builtin_function(last, args, kwargs, node)
+        if full in PASSED and args and args[0].type == "array":
+            return self.from_array(args[0], kwargs, node)
         if full.startswith("torch."):
             found = self.of_torch(full, last, args, kwargs, node)
             if found is not None:
@@ -78,7 +80,17 @@ class External(Expressions):
             return self.made("scheduler", full, args, kwargs, node)
         if last in library.WRAPPERS and args:
             return self.made("module", full, args, kwargs, node)
-        return self.opaque(node, args, kwargs, full)
+        made = self.opaque(node, args, kwargs, full)
+        if full.startswith("numpy.") and made.kind == "unknown":
+            made.type, made.dtype = "array", dtypes.numpy(full, args, kwargs)
+            made.shape = shapes.made_with(args) if last in ("randn", "rand", "zeros", "ones") else (
+                None)
+        return made
+
+    def from_array(self, array: Value, kwargs: dict[str, Value], node: ast.AST) -> Value:
+        """`torch.from_numpy(array)`."""
+        dtype = dtypes.named(kwargs["dtype"]) if "dtype" in kwargs else array.dtype
+        return tensor([], node, self.file, shape=array.shape, dtype=dtype)
 
     def optimizer(self, full: str, args: list[Value], kwargs: dict[str, Value],
                   node: ast.AST) -> Value:
@@ -191,6 +203,9 @@ class External(Expressions):
                 self.event("softmax", node, None, args[0] if args else None, name=last, args=args,
                            kwargs=kwargs)
             return library.activated(last, args, kwargs, node, self.file)
+        if last.endswith("Tensor") and last in dtypes.NAMES and args:
+            return tensor(args, node, self.file, dtype=dtypes.NAMES[last], shape=(
+                args[0].shape if args[0].type == "array" else None))
         if last in shapes.MADE or last in ("tensor", "arange", "linspace", "randint", "randperm",
                                            "eye", "normal"):
             return self.created(last, args, kwargs, node)
@@ -203,9 +218,8 @@ class External(Expressions):
             first = args[:1] if last == "full" else args
             made.shape = shapes.made_with([kwargs["size"]] if "size" in kwargs else first)
         elif last in ("arange", "linspace", "randperm"):
-            count = args[0].data if args and args[0].kind == "const" and len(args) == 1 else None
-            whole = last != "linspace" and isinstance(count, (int, float))
-            made.shape = (int(count) if whole else None,)
+            count = args[0].data if len(args) == 1 and args[0].kind == "const" else None
+            made.shape = (int(count) if isinstance(count, (int, float)) else None,)
         elif last == "randint" and args:
             sizes = args[-1] if args[-1].kind == "tuple" else kwargs.get("size")
             made.shape = shapes.made_with([sizes]) if sizes is not None else None
@@ -214,13 +228,15 @@ class External(Expressions):
             made.args = args
             if any(o.sources for i in (args[0], *args[0].items) for o in i.options()):
                 made = self.cut(tensor(args, node, self.file), node, "torch.tensor")
+        made.dtype = dtypes.created(last, args, kwargs)
         self.event("create", node, made, None, name=last, args=args, kwargs=kwargs)
         return made
 
     def function_on_tensor(self, full: str, last: str, args: list[Value],
                            kwargs: dict[str, Value], node: ast.Call) -> Value | None:
         if last in shapes.LIKE:
-            return tensor([], node, self.file, shape=args[0].shape if args else None)
+            return tensor([], node, self.file, shape=args[0].shape if args else None,
+                          dtype="" if "dtype" in kwargs or not args else args[0].dtype)
         given = [*args, *(v for k, v in kwargs.items() if k in ("input", "tensors"))]
         tensors = [o for v in given for i in (v, *v.items) for o in i.options()
                    if o.kind == "tensor"]
@@ -232,6 +248,7 @@ class External(Expressions):
                 axis = kwargs.get("dim", args[1] if len(args) > 1 else const(0))
                 join = views.piled if last == "stack" else views.joined
                 made.shape = join(given[0], shapes.number(axis))
+                made.dtype = dtypes.together(given[0].items)
                 self.event("join", node, made, given[0], name=last, axis=axis)
             return made
         if full.count(".") == 1 and args and args[0].kind == "unknown" and last not in (
@@ -281,7 +298,8 @@ class External(Expressions):
             made.attrs = {f"[{k}]": v for k, v in kwargs.items()}
             return self.shallow(first) if first.kind == "state" else made
         if last in ("float", "int", "round", "bool"):
-            return Value("unknown", "number", node, self.file)
+            dtype = {"float": "float64", "int": "int64"}.get(last, "")
+            return Value("unknown", "number", node, self.file, dtype=dtype)
         if last in ("print", "len", "isinstance", "hasattr", "type", "id", "str", "range", "repr",
                     "max", "min", "abs", "super", "open", "format", "any", "all", "vars"):
             self.event("builtin", node, None, first, name=last)

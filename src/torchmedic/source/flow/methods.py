@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from torchmedic.source.flow import layers, library, shapes, views
+from torchmedic.source.flow import dtypes, layers, library, shapes, views
 from torchmedic.source.flow.expressions import Expressions, broadcast
 from torchmedic.source.flow.values import Value, const, either, family, is_module, tensor
 
@@ -233,6 +233,18 @@ class Methods(Expressions):
             return Value()
         return Value()
 
+    def on_unknown(self, base: Value, name: str, args: list[Value], kwargs: dict[str, Value],
+                   node: ast.Call) -> Value | None:
+        """An array of numpy; nothing else is known of here."""
+        if base.type != "array":
+            return None
+        if name == "astype":
+            dtype = dtypes.cast(name, args, kwargs, base.dtype)
+        else:
+            dtype = base.dtype if name in dtypes.KEPT else ""
+        shape = base.shape if name in ("astype", "copy") else None
+        return Value("unknown", "array", node, self.file, dtype=dtype, shape=shape)
+
     # collections
 
     def on_list(self, base: Value, name: str, args: list[Value], kwargs: dict[str, Value],
@@ -299,6 +311,7 @@ class Methods(Expressions):
             made = tensor([base, *args], node, self.file)
             made.shape = shapes.reduced(base.shape, args, kwargs) if (
                 name in ("argmax", "argmin") and args) else None
+            made.dtype = "int64" if name in ("argmax", "argmin", "argsort") else ""
             return self.cut(made, node, name)
         if name in library.FLAT:
             return self.cut(tensor([base], node, self.file, shape=base.shape), node, name)
@@ -310,7 +323,7 @@ class Methods(Expressions):
         if name in ("log", "log_"):
             return library.logged(base, node, self.file)
         if name in shapes.KEPT:
-            return self.kept(base, name, args, node)
+            return self.kept(base, name, args, kwargs, node)
         if name.rstrip("_") in shapes.MOVED:
             return self.rearranged(base, name, args, kwargs, node)
         return self.computed(base, name, args, kwargs, node)
@@ -336,6 +349,7 @@ class Methods(Expressions):
             return Value("unknown", "", node, self.file)
         made = tensor([base, *args, *kwargs.values()], node, self.file,
                       shape=layers.function(name, [base, *args], kwargs))
+        made.dtype = base.dtype if name in dtypes.KEPT and not args else ""
         if name in shapes.REDUCED:
             made.shape = shapes.reduced(base.shape, args, kwargs)
             made.type = name
@@ -347,15 +361,19 @@ class Methods(Expressions):
             made.shape = broadcast(base, args[0]) if args else base.shape
             if name == "exp" and base.act == "log_softmax":
                 made.act, made.act_node, made.act_file = "softmax", base.act_node, base.act_file
+        elif name in ("bucketize", "cumsum", "clip", "roll", "flip"):
+            made.shape = base.shape
         if name in ("div", "mul"):
             made.type = "Div"
         return made
 
-    def kept(self, base: Value, name: str, args: list[Value], node: ast.AST) -> Value:
+    def kept(self, base: Value, name: str, args: list[Value], kwargs: dict[str, Value],
+             node: ast.AST) -> Value:
         if name in ("to", "cuda"):
             self.trace.moves = True
         made = shapes.moved(base, "", [], node, self.file)
         made.shape, made.type, made.args = base.shape, base.type, base.args
+        made.dtype = dtypes.cast(name, args, kwargs, base.dtype)
         made.owner = base.owner
         if name in ("to", "cuda", "cpu", "type_as") and made.type == "created":
             made.type = ""
@@ -367,7 +385,7 @@ class Methods(Expressions):
 
     def detached(self, base: Value, name: str, node: ast.AST) -> Value:
         made = tensor([base], node, self.file, shape=base.shape, act=base.act,
-                      act_node=base.act_node, act_file=base.act_file)
+                      act_node=base.act_node, act_file=base.act_file, dtype=base.dtype)
         self.cut(made, node, name)
         if name in ("item", "tolist", "numpy"):
             return Value("unknown", "number" if name == "item" else "array", node, self.file,

@@ -23,8 +23,8 @@ class Value:
 
     __slots__ = (
         "act", "act_file", "act_node", "args", "attrs", "cut", "cut_file", "cut_node", "data",
-        "file", "graph", "id", "items", "kind", "kwargs", "lineage", "loops", "node", "owner",
-        "scope", "script", "shape", "sources", "type",
+        "dtype", "file", "graph", "id", "items", "kind", "kwargs", "lineage", "loops", "node",
+        "owner", "scope", "script", "shape", "sources", "type",
     )
 
     def __init__(self, kind: str = "unknown", type: str = "", node: ast.AST | None = None,
@@ -42,6 +42,8 @@ class Value:
         self.script: Any = None
         self.loops: tuple[Any, ...] = ()
         self.shape: Shape | None = None
+        self.dtype = ""
+        """Of a tensor's or an array's elements: `float32`, `int64`, …"""
         self.graph: bool | None = False
         """A tensor that hangs on a model's parameters; None where gradients may be off."""
         self.sources: frozenset[int] = frozenset()
