@@ -9,13 +9,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from torchmedic.observed.failure import Failure, FailureKind, Frame, Log, Output, Value
-from torchmedic.observed.process import ExitCall, Iteration, Loader, Process, SignalSent
+from torchmedic.observed.process import (
+    Calls,
+    ExitCall,
+    Iteration,
+    Loader,
+    Mode,
+    Process,
+    SignalSent,
+)
 from torchmedic.observed.run import Ending, HostMemory, Run, Stall
 
 if TYPE_CHECKING:
     from torchmedic.source.script import Script
 
 __all__ = [
-    "Ending", "ExitCall", "Failure", "FailureKind", "Frame", "HostMemory", "Iteration", "Loader",
-    "Log", "Output", "Process", "Run", "Script", "SignalSent", "Stall", "Value",
+    "Calls", "Ending", "ExitCall", "Failure", "FailureKind", "Frame", "HostMemory", "Iteration",
+    "Loader", "Log", "Mode", "Output", "Process", "Run", "Script", "SignalSent", "Stall", "Value",
 ]

@@ -28,6 +28,46 @@ class Loader:
 
 
 @dataclass(frozen=True, slots=True)
+class Mode:
+    """A way in which a model was called from outside any module, as it was the first time.
+
+    grad: autograd was on. norms, drops: layers below it that normalize over the batch, or drop
+    at random; …_training: those of them that were in training mode. parameters: how many
+    parameters it has that require gradients.
+    """
+
+    module: str
+    type: str
+    training: bool
+    grad: bool
+    frames: tuple[Frame, ...] = ()
+    norms: int = 0
+    norms_training: int = 0
+    drops: int = 0
+    drops_training: int = 0
+    parameters: int = 0
+    epoch: int | None = None
+    batch: int | None = None
+    step: int = 0
+
+    @property
+    def place(self) -> Place:
+        """The user's line that called the model."""
+        frame = next((f for f in reversed(self.frames) if f.user), None)
+        return Place(file=frame.file if frame else None, line=frame.line if frame else None,
+                     function=frame.function if frame else None, phase="forward",
+                     epoch=self.epoch, batch=self.batch, step=self.step)
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """How often a model was called in one way during a pass."""
+
+    mode: Mode
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Iteration:
     """One pass over a loader.
 
@@ -45,6 +85,9 @@ class Iteration:
     by: str = "for"
     steps: int = 0
     """Optimizer steps while it lasted."""
+    backwards: int = 0
+    calls: tuple[Calls, ...] = ()
+    """Models that were called while it lasted, and how."""
     time: float = 0.0
     ended: float | None = None
     """When it was used up or dropped; None while in progress."""

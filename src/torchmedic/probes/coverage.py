@@ -83,8 +83,8 @@ def roots():
             found.append((label, module))
     inner = {id(child) for _, module in found for path, child in training._tree(module) if path}
     found = [(label, module) for label, module in found if id(module) not in inner]
-    several = sum(1 for _, module in found if _parameters(module)) > 1
-    return [(label if several else "", module) for label, module in found]
+    found = [(label, module) for label, module in found if _parameters(module)]
+    return [(label if len(found) > 1 else "", module) for label, module in found]
 
 
 def _parameters(module):
@@ -110,8 +110,8 @@ def told(step):
     emit("parameters", step=step, windows_steps=book.steps, stale=len(lost),
          stale_shapes=[list(p.shape) for p in lost[:8]], strangers=len(strangers),
          counts={name: len(items) for name, items in groups.items()},
-         alone=[label for label, root in roots() if _alone(root)],
-         roots=[label for label, _ in roots()], detached=detached[:MOST_NAMED],
+         alone=[type(root).__name__ for _, root in roots() if _alone(root)],
+         roots=[type(root).__name__ for _, root in roots()], detached=detached[:MOST_NAMED],
          last=_last(groups["outside"], torch),
          unregistered=unregistered(torch),
          **{name: groups[name][:MOST_NAMED] for name in ("outside", "unreached", "frozen")})

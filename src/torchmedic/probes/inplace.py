@@ -53,6 +53,11 @@ def _wrapped_call_impl(self, *args, **kwargs):
             looking[0](self, args, result)
         if not outer:
             slots[PHASE] = before
+            how = here, self.training, grad_on()
+            try:
+                tally[how] += 1
+            except KeyError:
+                new_mode(self, how)
     except Exception as error:
         fail(error)
     return result

@@ -6,7 +6,7 @@ import sys
 import time
 import weakref
 
-from . import compat, crash, frames, sampler, watch
+from . import compat, crash, frames, modes, sampler, watch
 from .layout import BATCH, DATA, EPOCH, FETCHES, LOADER, OTHER, PHASE, STEPS
 from .patching import Probe, excise
 from .paths import is_user_file
@@ -23,7 +23,7 @@ RECENT = 32
 class _Pass:
     """One iteration over a loader."""
 
-    __slots__ = ("began", "by", "count", "done", "epoch", "loader", "ref", "steps")
+    __slots__ = ("began", "by", "count", "done", "epoch", "loader", "modes", "ref", "steps")
 
 
 class _Book:
@@ -104,6 +104,7 @@ def _begin(loader, iterator):
     entry.began = entry.done = False
     entry.by = None
     entry.steps = state.slots[STEPS]
+    entry.modes = modes.snapshot()
     key = id(iterator)
     old = book.passes.get(key)
     if old is not None and not old.done:
@@ -156,7 +157,9 @@ def _end(entry, exhausted):
         told = frames.stack(frame, 30)
         if entry.by == "next":
             _add_scalars(frame, told)  # was the loop around it done?
-        _tell("pass-ended", entry, batches=entry.count, exhausted=exhausted,
+        calls, backwards = modes.since(entry.modes)
+        _tell("pass-ended", entry, batches=entry.count, exhausted=exhausted, calls=calls,
+              backwards=backwards,
               steps=state.slots[STEPS] - entry.steps, frames=told)
 
 
@@ -287,7 +290,8 @@ def tell_open_passes():
     """At the end of the process: passes that are still in progress."""
     for entry in list(book.passes.values()):
         if entry.began and not entry.done:
-            _tell("pass-open", entry, batches=entry.count,
+            calls, backwards = modes.since(entry.modes)
+            _tell("pass-open", entry, batches=entry.count, calls=calls, backwards=backwards,
                   steps=state.slots[STEPS] - entry.steps)
 
 

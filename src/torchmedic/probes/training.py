@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 
-from . import compat, frames, inplace, looks, sampler, watch
+from . import compat, frames, inplace, looks, modes, sampler, watch
 from .layout import CALLS, FORWARD, MODULE, PHASE, SCHEDULES, STEPS
 from .patching import Probe, excise
 from .recorder import emit, state
@@ -133,7 +133,8 @@ def _wrap_call(torch):
         names_used = {
             "state": state, "index": names.index, "name_module": name_module, "trail": trail,
             "calls": calls, "told": told, "fail": modules.fail, "seen": watch.seen,
-            "looking": looks.looking,
+            "looking": looks.looking, "tally": modes.tally, "new_mode": modes.new_mode,
+            "grad_on": torch.is_grad_enabled,
             "compiling": compat.is_compiling(torch), "tracing": compat.is_tracing(torch),
         }
         constants = {"MODULE": MODULE, "PHASE": PHASE, "FORWARD": FORWARD}
@@ -143,8 +144,8 @@ def _wrap_call(torch):
     return make
 
 
-def _around(original, state, index, name_module, trail, calls, told, fail, seen, looking,
-            compiling, tracing):
+def _around(original, state, index, name_module, trail, calls, told, fail, seen, looking, tally,
+            new_mode, grad_on, compiling, tracing):
     """A wrapper for a `Module.__call__` that is not torch's usual one."""
 
     def __call__(self, *args, **kwargs):
@@ -185,6 +186,11 @@ def _around(original, state, index, name_module, trail, calls, told, fail, seen,
                 looking[0](self, args, result)
             if not outer:
                 slots[PHASE] = before
+                how = here, self.training, grad_on()
+                try:
+                    tally[how] += 1
+                except KeyError:
+                    new_mode(self, how)
         except Exception as error:
             fail(error)
         return result
@@ -198,6 +204,7 @@ def _wrap_backward(compiling):
             if compiling():
                 return original(*args, **kwargs)
             try:
+                modes.backwards[0] += 1
                 if looks.open_[0]:
                     looks.backward(args[0] if args else kwargs.get("tensors"), kwargs)
             except Exception as error:
@@ -210,6 +217,27 @@ def _wrap_backward(compiling):
                 raise
 
         return backward
+
+    return make
+
+
+def _wrap_grad(compiling):
+    def make(original):
+        def grad(*args, **kwargs):
+            if compiling():
+                return original(*args, **kwargs)
+            try:
+                modes.backwards[0] += 1
+            except Exception as error:
+                gradients.fail(error)
+            try:
+                return original(*args, **kwargs)
+            except BaseException as error:
+                watch.seen(error)
+                excise(error)
+                raise
+
+        return grad
 
     return make
 
@@ -259,6 +287,7 @@ def install(torch):
         modules.wrap(torch.nn.Module, "__call__", _wrap_call(torch))
     if not gradients.installed:
         gradients.wrap(torch.autograd, "backward", _wrap_backward(compiling))
+        gradients.wrap(torch.autograd, "grad", _wrap_grad(compiling))
     hook = compat.after_step_hook(torch)
     if hook is not None and not optimizers.installed:
         optimizers.on_uninstall(hook(_after_step(compiling)).remove)

@@ -127,6 +127,8 @@ RULE = Rule(
               kind="source", line="model.fc = nn.Linear(16, 3)", title="head replaced"),
         fires(training(_USED, more=_SECOND), kind="source", line="head = nn.Linear",
               title="second model"),
+        fires(training(setup=_CLASS % "" + _MADE + _REPLACED), "no part of the model any more",
+              line="model.fc = nn.Linear(16, 3)", title="head replaced, in a run"),
         quiet(training(setup=_CLASS % _REPLACED + _MADE), kind="source", title="replaced before"),
         quiet(training(_USED, more=_SECOND + "optimizer.add_param_group("
                        "{'params': head.parameters()})\n"), kind="source", title="added"),

@@ -16,14 +16,31 @@ without dropout and BatchNorm.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
+from torchmedic import evaluations
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
+from torchmedic.observed import Run
 from torchmedic.source.flow import Event, Frame, Trace, Value, trace_of
 from torchmedic.source.flow.library import is_dependent
 from torchmedic.source.flow.training import place, written
 from torchmedic.source.flow.values import family
 from torchmedic.source.script import Script
 from torchmedic.trainings import MODEL, training
+
+
+def in_run(run: Run) -> Iterator[Problem]:
+    for process in run.processes:
+        for item, frozen, before in evaluations.frozen_after(process):
+            mode = frozen.mode
+            yield Problem(
+                f"`{mode.type}` is trained in evaluation mode, after an epoch in training mode",
+                where=replace(mode.place, epoch=item.epoch), evidence=(
+                    Evidence(f"pass {item.epoch} over the loader: {frozen.count} calls in "
+                             f"evaluation mode, {item.steps} optimizer steps; pass {before.epoch}: "
+                             "training mode", "modes"),
+                    evaluations.layers(mode)),
+                fix=Fix("`model.train()` at the start of each epoch", "", "unsafe"))
 
 
 def in_source(script: Script) -> Iterator[Problem]:
@@ -101,11 +118,15 @@ _PLAIN = MODEL.replace("nn.BatchNorm1d(16), ", "")
 
 RULE = Rule(
     name="eval-mode-left-on", doc=__doc__, category="code", severity="warning",
-    in_source=in_source, examples=(
+    in_run=in_run, in_source=in_source, examples=(
         fires(training(after=_CHECK), "`model` stays in evaluation mode", "`model.train()`",
               kind="source", line="model.eval()", title="never back"),
         fires(training(more="model.train()\n", after=_CHECK), kind="source",
               line="model.eval()", title="train before the loop only"),
+        fires(training(more="model.train()\n", after=_CHECK), "8 calls in evaluation mode",
+              line="model.eval()", title="seen in a run"),
+        quiet(training(before="model.train()", after=_CHECK), title="each epoch, in a run"),
+        quiet(training(more="model.eval()\n"), title="frozen statistics, in a run"),
         quiet(training(before="model.train()", after=_CHECK), kind="source", title="each epoch"),
         quiet(training(after=_BACK), kind="source", title="afterwards"),
         quiet(training(more="model.eval()\n"), kind="source", title="frozen statistics"),

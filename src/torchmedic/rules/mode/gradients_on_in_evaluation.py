@@ -16,11 +16,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from torchmedic import evaluations
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
+from torchmedic.observed import Run
 from torchmedic.source.flow import Event, Frame, Trace, trace_of
 from torchmedic.source.flow.training import conditions, place, trains
 from torchmedic.source.script import Script
 from torchmedic.trainings import training
+
+
+def in_run(run: Run) -> Iterator[Problem]:
+    for process in run.processes:
+        for item, call in evaluations.of(process):
+            mode = call.mode
+            if mode.grad and not mode.training and mode.parameters:
+                yield Problem(
+                    f"`{mode.type}` is evaluated with gradients on: nothing here goes backward",
+                    where=mode.place, confidence="likely", category="memory", evidence=(
+                        Evidence(f"{call.count} calls with gradients on in a pass of "
+                                 f"{item.batches} batches without any backward", "modes"),),
+                    fix=Fix("`with torch.no_grad():` around it", "", "safe"))
+                return
 
 
 def in_source(script: Script) -> Iterator[Problem]:
@@ -88,9 +104,12 @@ _ATTACK = _CHECK % """x.requires_grad_(True)
 
 RULE = Rule(
     name="gradients-on-in-evaluation", doc=__doc__, category="memory", severity="warning",
-    in_source=in_source, examples=(
+    in_run=in_run, in_source=in_source, examples=(
         fires(training(after=_PLAIN), "evaluated with gradients on", kind="source",
               line="out = model(x)", title="no no_grad"),
+        fires(training(after=_PLAIN), "in a pass of 8 batches without any backward",
+              line="out = model(x)", title="seen in a run"),
+        quiet(training(after=_ATTACK), title="adversarial, in a run"),
         quiet(training(after=_CHECK % "with torch.no_grad():\n        out = model(x)"),
               kind="source", title="no_grad"),
         quiet(training(after=_ATTACK), kind="source", title="adversarial"),

@@ -16,7 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from torchmedic import evaluations
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
+from torchmedic.observed import Run
 from torchmedic.source.flow import Event, Trace, Value, trace_of
 from torchmedic.source.flow.library import is_dependent
 from torchmedic.source.flow.training import place, trains
@@ -25,6 +27,22 @@ from torchmedic.source.script import Script
 from torchmedic.trainings import MODEL, training
 
 MEASURES = ("argmax", "max", "comparison", "eq", "item")
+
+
+def in_run(run: Run) -> Iterator[Problem]:
+    for process in run.processes:
+        for item, call in evaluations.of(process):
+            mode = call.mode
+            if not mode.grad and (mode.norms_training or mode.drops_training) and (
+                    call.count <= item.batches):  # more often: dropout is sampled on purpose
+                yield Problem(
+                    f"`{mode.type}` is evaluated in training mode",
+                    where=mode.place, confidence="likely", evidence=(
+                        Evidence(f"{call.count} calls without gradients in a pass of "
+                                 f"{item.batches} batches that trains nothing", "modes"),
+                        evaluations.layers(mode)),
+                    fix=Fix("`model.eval()` before, `model.train()` after it", "", "unsafe"))
+                return
 
 
 def in_source(script: Script) -> Iterator[Problem]:
@@ -83,6 +101,12 @@ with torch.no_grad():
     loss = criterion(model(torch.randn(4, 8)), torch.tensor([0, 1, 2, 0]))
     print(loss.item())
 """
+_PASS = """
+with torch.no_grad():
+    hits = 0
+    for x, y in loader:
+        hits += (model(x).argmax(1) == y).sum().item()
+"""
 _TEACHER = """
 with torch.no_grad():
     target = model(x)
@@ -94,9 +118,13 @@ optimizer.step()
 
 RULE = Rule(
     name="train-mode-in-evaluation", doc=__doc__, category="code", severity="warning",
-    in_source=in_source, examples=(
+    in_run=in_run, in_source=in_source, examples=(
         fires(training(after=_CHECK), "evaluated here in training mode", "`BatchNorm1d`",
               kind="source", line="loss = criterion(model(torch", title="no eval"),
+        fires(training(after=_PASS), "calls without gradients in a pass of 8 batches",
+              line="hits += ", title="seen in a run"),
+        quiet(training(after=_PASS, before="model.train()").replace(
+            "with torch", "model.eval()\n    with torch"), title="eval, in a run"),
         quiet(training(before="model.train()", after="model.eval()\n" + _CHECK), kind="source",
               title="eval"),
         quiet(training(setup=MODEL.replace("nn.BatchNorm1d(16), ", ""), after=_CHECK),
