@@ -314,6 +314,10 @@ class Calls(Methods, External):
             has = module.name not in (*library.ACTS, *library.SAME, "Flatten")
             if option.kind == "tensor" and has and module.attrs.get("*frozen") is None:
                 option.cut, option.graph = "", self.grad if self.grad is not True else True
+                if option.graph:
+                    root = len(self.trace.roots)
+                    self.trace.roots[root] = self.loops()
+                    option.roots |= {root}
 
     def call_super(self, node: ast.Call) -> Value:
         """`super().__init__(…)`: the method of the base class, on the same object."""
@@ -365,21 +369,24 @@ class Calls(Methods, External):
     def batch(self, loader: Value, node: ast.AST) -> Value:
         """A batch has the axes of the set's tensors."""
         dataset = loader.keyword("dataset", 0)
+        plain = loader.type == "torch.utils.data.DataLoader" and "collate_fn" not in loader.kwargs
+        host = "host" if plain else ""
         one = next(dataset.options()) if dataset is not None else Value()
         if one.kind == "dataset" and one.name == "TensorDataset":
             parts = [tensor([], a.node or node, a.file or self.file, data="batch",
+                            device=a.device or host,
                             shape=a.shape and (None, *a.shape[1:]), dtype=a.dtype)
                      for a in (next(o.options()) for o in one.args)]
             return Value("tuple", "", node, self.file, items=parts)
-        if one.kind == "instance" and one.owner is not None:
+        if one.kind == "instance" and one.owner is not None and plain:
             return self.collated(one, node)
-        return Value("unknown", "", node, self.file, data="batch")
+        return Value("unknown", "", node, self.file, data="batch", device=host)
 
     def collated(self, dataset: Value, node: ast.AST) -> Value:
         assert dataset.owner is not None
         found = self.method_of(dataset.owner, "__getitem__")
         if not found:
-            return Value("unknown", "", node, self.file, data="batch")
+            return Value("unknown", "", node, self.file, data="batch", device="host")
         function = self.bound(found[0], found[1], dataset)
         with self.inside(Frame("item", node, self.file)):
             item = self.run_function(function, [Value("unknown", "number")], {}, dataset, node)
@@ -396,14 +403,17 @@ class Calls(Methods, External):
         if item.kind == "tuple":
             return Value("tuple", "", node, self.file,
                          items=[self.stacked(next(p.options()), node) for p in item.items])
+        if item.kind == "dict" and not item.items:
+            return Value("dict", "", node, self.file, attrs={
+                k: self.stacked(next(v.options()), node) for k, v in item.attrs.items()})
         if item.kind == "tensor" or item.type == "array":
             return tensor([], item.node or node, item.file or self.file, data="batch",
-                          dtype=item.dtype,
+                          dtype=item.dtype, device=item.device or "host",
                           shape=None if item.shape is None else (None, *item.shape))
         if (item.kind == "const" and type(item.data) in (int, float)) or item.type == "number":
             dtype = {int: "int64", float: "float64"}.get(type(item.data), item.dtype)
             return tensor([], item.node or node, item.file or self.file, data="batch",
-                          shape=(None,), dtype=dtype)
+                          shape=(None,), dtype=dtype, device="host")
         return Value("tensor", "", node, self.file, data="batch")
 
 

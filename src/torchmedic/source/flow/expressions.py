@@ -273,6 +273,7 @@ class Expressions:
         if made.graph is not False or made.sources:
             made.cut, made.cut_node, made.cut_file = how, node, self.file
         made.graph = False
+        made.roots = frozenset()
         return made
 
     def truth(self, value: Value) -> bool | None:

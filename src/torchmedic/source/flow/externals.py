@@ -112,6 +112,8 @@ class External(Expressions):
             return self.optimizer(full, args, kwargs, node)
         if full.startswith("torch.utils.data."):
             return self.of_data(full, last, args, kwargs, node)
+        if full == "torch.device":
+            return Value("unknown", "device", node, self.file, args=args)
         if last == "GradScaler":
             return self.made("scaler", full, args, kwargs, node)
         if last in ("no_grad", "inference_mode", "enable_grad", "set_grad_enabled"):
@@ -229,6 +231,7 @@ class External(Expressions):
             if any(o.sources for i in (args[0], *args[0].items) for o in i.options()):
                 made = self.cut(tensor(args, node, self.file), node, "torch.tensor")
         made.dtype = dtypes.created(last, args, kwargs)
+        made.device = "moved" if "device" in kwargs else ""
         self.event("create", node, made, None, name=last, args=args, kwargs=kwargs)
         return made
 
@@ -277,6 +280,8 @@ class External(Expressions):
     def builtin_function(self, last: str, args: list[Value], kwargs: dict[str, Value],
                          node: ast.Call) -> Value:
         first = next(args[0].options()) if args else Value()
+        if last == "iter":
+            self.event("iter", node, first)
         if last in ("list", "tuple", "set", "iter", "reversed", "sorted", "filter"):
             return args[-1] if args else Value("list", last, node, self.file)
         if last == "map" and len(args) > 1:

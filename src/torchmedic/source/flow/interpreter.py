@@ -342,7 +342,7 @@ class Interpreter(Calls):
         if value.kind == "list" and value.items:
             return either(value.items)
         if value.kind == "unknown" and value.data == "batch":
-            return Value("tensor", "", node, self.file, data="batch")
+            return Value("tensor", "", node, self.file, data="batch", device=value.device)
         return Value("unknown", "", node, self.file)
 
     def assign_attribute(self, target: ast.Attribute, value: Value, node: ast.AST,

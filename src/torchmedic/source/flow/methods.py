@@ -12,6 +12,7 @@ from torchmedic.source.flow.values import Value, const, either, family, is_modul
 DETACHING = ("detach", "detach_", "item", "tolist", "numpy", "cpu_numpy")
 SELF = ("to", "cuda", "cpu", "float", "double", "half", "bfloat16", "requires_grad_", "apply",
         "share_memory", "compile", "xpu", "type")
+CASTS = ("float", "double", "half", "bfloat16", "float16", "float32", "float64", "long", "int")
 CLEARS = ("zero_grad", "zero_grads")
 
 
@@ -162,6 +163,9 @@ class Methods(Expressions):
         if name in SELF:
             if name in ("to", "cuda"):
                 self.trace.moves = True
+            if goes(name, args, kwargs):
+                for part in family(base).values():
+                    part.device = "moved"
             if name == "requires_grad_" and args and self.truth(args[0]) is False:
                 self.frozen(base)
             return base
@@ -229,6 +233,8 @@ class Methods(Expressions):
             self.event("step", node, first, base, closure=False)
         elif name == "unscale_":
             self.event("unscale", node, first, base)
+        elif name == "update":
+            self.event("rescale", node, base)
         else:
             return Value()
         return Value()
@@ -320,7 +326,8 @@ class Methods(Expressions):
                 self.event("softmax", node, None, base, name=name, args=[base, *args],
                            kwargs=kwargs)
             return library.activated(name, [base, *args], kwargs, node, self.file)
-        if name in ("log", "log_"):
+        if name in ("log", "log_", "log2", "log10"):
+            self.event("log", node, None, base)
             return library.logged(base, node, self.file)
         if name in shapes.KEPT:
             return self.kept(base, name, args, kwargs, node)
@@ -374,6 +381,8 @@ class Methods(Expressions):
         made = shapes.moved(base, "", [], node, self.file)
         made.shape, made.type, made.args = base.shape, base.type, base.args
         made.dtype = dtypes.cast(name, args, kwargs, base.dtype)
+        if goes(name, args, kwargs):
+            made.device = "moved"
         made.owner = base.owner
         if name in ("to", "cuda", "cpu", "type_as") and made.type == "created":
             made.type = ""
@@ -392,3 +401,24 @@ class Methods(Expressions):
                          sources=made.sources, lineage=made.lineage, owner=base, cut=made.cut,
                          cut_node=made.cut_node, cut_file=made.cut_file)
         return made
+
+
+def goes(name: str, args: list[Value], kwargs: dict[str, Value]) -> bool:
+    """`x.cuda()` and `x.to(device)`, where that may be another device than the CPU."""
+    if name in ("cuda", "xpu"):
+        return True
+    given = kwargs.get("device") or next((a for a in args if not _is_type(a)), None)
+    if name != "to" or given is None:
+        return False
+    return any(o.kind != "const" or (isinstance(o.data, str) and o.data != "cpu")
+               for o in _devices(given))
+
+
+def _devices(given: Value) -> list[Value]:
+    """What a device may be: of `torch.device(name)` the name."""
+    return [inner for o in given.options() for inner in (
+        o.args[0].options() if o.type == "device" and o.args else [o])]
+
+
+def _is_type(value: Value) -> bool:
+    return value.kind == "external" and value.name in CASTS

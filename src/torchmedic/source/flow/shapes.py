@@ -62,7 +62,7 @@ def moved(base: Value, name: str, args: list[Value], node: ast.AST, file: str) -
     """`x.view(…)`, `x.squeeze(1)` and others that keep the values."""
     made = tensor([base], node, file, act=base.act, act_node=base.act_node,
                   act_file=base.act_file, data=base.data if base.data == "batch" else None)
-    made.dtype = base.dtype
+    made.dtype, made.device = base.dtype, base.device
     made.type, made.owner = base.type if base.type == "recurrent" and not name else "", base.owner
     made.shape = _moved(base.shape, name, args)
     return made
@@ -150,7 +150,8 @@ def item(base: Value, key: Value, node: ast.Subscript, file: str) -> Value:
     if base.kind == "dict" and (base.items or base.attrs):
         return either([*base.items, *base.attrs.values()])
     return Value("unknown", "array" if base.type == "array" else "", node, file, owner=base,
-                 dtype=base.dtype, data=base.data if base.data == "batch" else None)
+                 dtype=base.dtype, data=base.data if base.data == "batch" else None,
+                 device=base.device)
 
 
 def _indexed(shape: Shape | None, key: ast.expr, value: Value) -> Shape | None:

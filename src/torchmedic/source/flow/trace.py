@@ -89,6 +89,8 @@ class Trace:
         self.moves = False
         """Something is moved to a device."""
         self.spawns = False
+        self.roots: dict[int, tuple[Frame, ...]] = {}
+        """The loops around each call of a layer that a graph goes through."""
 
     def of(self, *kinds: str) -> list[Event]:
         return [event for event in self.events if event.kind in kinds]

@@ -23,8 +23,8 @@ class Value:
 
     __slots__ = (
         "act", "act_file", "act_node", "args", "attrs", "cut", "cut_file", "cut_node", "data",
-        "dtype", "file", "graph", "id", "items", "kind", "kwargs", "lineage", "loops", "node",
-        "owner", "scope", "script", "shape", "sources", "type",
+        "device", "dtype", "file", "graph", "id", "items", "kind", "kwargs", "lineage", "loops",
+        "node", "owner", "roots", "scope", "script", "shape", "sources", "type",
     )
 
     def __init__(self, kind: str = "unknown", type: str = "", node: ast.AST | None = None,
@@ -42,6 +42,10 @@ class Value:
         self.script: Any = None
         self.loops: tuple[Any, ...] = ()
         self.shape: Shape | None = None
+        self.device = ""
+        """`host` for a batch as a loader gives it, `moved` for what was moved; else not known."""
+        self.roots: frozenset[int] = frozenset()
+        """The calls of layers that its graph goes through, as numbers in `Trace.roots`."""
         self.dtype = ""
         """Of a tensor's or an array's elements: `float32`, `int64`, …"""
         self.graph: bool | None = False
@@ -130,6 +134,7 @@ def inherit(made: Value, parent: Value, depth: int = 0) -> None:
         return
     made.sources |= parent.sources
     made.lineage |= parent.lineage
+    made.roots |= parent.roots
     if parent.graph is None and made.graph is False:
         made.graph = None
     elif parent.graph:
