@@ -82,6 +82,7 @@ def layer(module: Value, inputs: list[Value], node: ast.AST, file: str) -> Value
                       act_file=module.file or file, shape=base.shape, data=base.data)
     made = tensor(inputs, node, file)
     made.sources |= {module.id}
+    made.device = module.device
     _shaped(made, module, inputs)
     if name in ("LSTM", "GRU", "RNN"):
         return _recurrent(made, module, base, node, file)

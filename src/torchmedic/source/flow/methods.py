@@ -383,6 +383,8 @@ class Methods(Expressions):
         made.dtype = dtypes.cast(name, args, kwargs, base.dtype)
         if goes(name, args, kwargs):
             made.device = "moved"
+        if name.startswith("clamp") and not made.type:
+            made.type = "clamped"
         made.owner = base.owner
         if name in ("to", "cuda", "cpu", "type_as") and made.type == "created":
             made.type = ""
