@@ -8,7 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torchmedic.observed.failure import Failure, FailureKind, Frame, Log, Output, Value
+from torchmedic.observed.failure import (
+    Failure,
+    FailureKind,
+    Frame,
+    Log,
+    Output,
+    Told,
+    Value,
+)
 from torchmedic.observed.process import (
     Calls,
     ExitCall,
@@ -25,5 +33,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Calls", "Ending", "ExitCall", "Failure", "FailureKind", "Frame", "HostMemory", "Iteration",
-    "Loader", "Log", "Mode", "Output", "Process", "Run", "Script", "SignalSent", "Stall", "Value",
+    "Loader", "Log", "Mode", "Output", "Process", "Run", "Script", "SignalSent", "Stall", "Told",
+    "Value",
 ]

@@ -63,6 +63,14 @@ class Output:
     shape: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a log says of the run it tells of. epochs: how many it had finished."""
+
+    batch_size: int | None = None
+    epochs: int = 0
+
+
 FailureKind = Literal["uncaught", "seen", "thread", "child", "worker", "logged"]
 
 
@@ -108,6 +116,8 @@ class Failure:
     thread: str | None = None
     line_number: int | None = None
     """Line of the log where its text begins."""
+    told: Told | None = None
+    """What the log's other lines say of the run; only where that matters."""
 
     @property
     def short_type(self) -> str:

@@ -8,6 +8,7 @@ from typing import Literal
 from torchmedic.model import Phase, Place
 from torchmedic.observed.failure import Failure, Frame
 from torchmedic.observed.graphs import Backward
+from torchmedic.observed.kept import Kept
 from torchmedic.observed.updates import Parameters, Update
 
 
@@ -169,6 +170,7 @@ class Process:
     updates: tuple[Update, ...] = ()
     """The optimizers' steps that were looked at, in their order."""
     parameters: Parameters | None = None
+    kept: tuple[Kept, ...] = ()
     probe_errors: tuple[str, ...] = ()
     peak_rss: int | None = None
     overhead_s: float = 0.0

@@ -99,6 +99,13 @@ def _called(module, args, result):
         _ask(at_call, module, args, result)
 
 
+def look_at_calls():
+    """Show the next calls to the parts, also outside a window."""
+    if looking[0] is None and _window.spent <= SHARE * (time.perf_counter_ns() - _window.began):
+        _window.calls = MOST_CALLS
+        looking[0] = _called
+
+
 def backward(roots, options):
     """Before a backward pass, in an open window."""
     _window.backwards -= 1

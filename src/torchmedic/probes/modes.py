@@ -14,11 +14,14 @@ MOST = 200  # kinds of calls that are told
 
 tally = {}  # (number of the module, training, gradients on) → calls so far
 backwards = [0]  # backward passes so far
+at_new = []  # part(module, how): called in a way in which it was not called before
 
 
 def new_mode(module, how):
     """A model is called in a way in which it was not called before."""
     tally[how] = 1
+    for part in at_new:
+        part(module, how)
     if len(tally) <= MOST:
         number, training, grad = how
         emit("mode", **dict(watch.moment(), module=number, training=bool(training), grad=grad,

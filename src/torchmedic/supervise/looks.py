@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from torchmedic.observed.graphs import Backward, Node
+from torchmedic.observed.kept import Kept
 from torchmedic.observed.updates import Optimizer, Parameters, Unregistered, Update
 from torchmedic.supervise.exceptions import frames_of
 from torchmedic.supervise.spools import Event, Spool, built
@@ -28,6 +29,13 @@ def _backward(event: Event) -> Backward:
         nodes=int(event["nodes"]), whole=bool(event["whole"]), leaves=int(event["leaves"]),
         retain=bool(event["retain"]), create=bool(event["create"]), phase="backward",
         epoch=event.get("epoch"), batch=event.get("batch"), step=int(event.get("step") or 0))
+
+
+def kept_of(spool: Spool) -> tuple[Kept, ...]:
+    return tuple(built(spool.all("kept"), lambda e: Kept(
+        e["name"], e["what"], int(e["count"]), int(e["bytes"]), bool(e["older"]),
+        bool(e["training"]), frames_of(e["frames"]), e.get("epoch"), e.get("batch"),
+        int(e.get("step") or 0))))
 
 
 def updates_of(spool: Spool) -> tuple[Update, ...]:

@@ -17,11 +17,42 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from torchmedic import wording
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
+from torchmedic.observed import Run
+from torchmedic.observed.kept import Kept
 from torchmedic.source.flow import Event, Frame, Trace, Value, trace_of
 from torchmedic.source.flow.training import place
 from torchmedic.source.script import Script
 from torchmedic.trainings import training
+
+
+def in_run(run: Run) -> Iterator[Problem]:
+    """Seen twice, with more in it: made before a step that is over, or by an evaluation."""
+    for process in run.processes:
+        first: dict[tuple[str | None, str | None, str], Kept] = {}
+        told = set()
+        for kept in process.kept:
+            key = (kept.place.file, kept.place.function, kept.name)
+            earlier = first.setdefault(key, kept)
+            if kept.count > earlier.count and key not in told and (
+                    kept.older or not kept.training):
+                told.add(key)
+                yield _grows(earlier, kept)
+
+
+def _grows(earlier: Kept, kept: Kept) -> Problem:
+    what = f"a list of {kept.count} results" if kept.kind == "list" else \
+        f"a sum of {kept.count} results"
+    size = f", {wording.size(kept.size)} without the graphs" if kept.kind == "list" else ""
+    cure = f"append `….detach()` to `{kept.name}`" if kept.kind == "list" else \
+        f"`{kept.name} += ….item()`"
+    return Problem(
+        f"`{kept.name}` keeps the graphs of batches that are over", where=kept.place,
+        confidence="likely", evidence=(
+            Evidence(f"it is {what} that hang on the model{size}; it was {earlier.count} before",
+                     "variables"),),
+        fix=Fix(cure, "", "unsafe"))
 
 
 def in_source(script: Script) -> Iterator[Problem]:
@@ -118,7 +149,7 @@ _GUARDED = _VALIDATION.replace("for x", "torch.set_grad_enabled(False)\nfor x")
 
 RULE = Rule(
     name="graph-kept-alive", doc=__doc__, category="memory", severity="warning",
-    in_source=in_source, examples=(
+    in_run=in_run, in_source=in_source, examples=(
         fires(training(_SUM, before="total = 0.0"), "adds `loss` with its whole graph",
               "`loss.item()`", kind="source", line="total += loss", title="sum"),
         fires(training(_SUM.replace("+= loss", "= total + loss"), before="total = 0.0"),
@@ -126,6 +157,9 @@ RULE = Rule(
         fires(training(_LIST, more="losses = []\n"), "`loss.detach()`", kind="source",
               line="losses.append(loss)", title="list"),
         fires(training(after=_VALIDATION), kind="source", line="outputs.append", title="outputs"),
+        fires(training(_SUM, before="total = 0.0"), "a sum of", line="total += loss",
+              title="sum, in a run"),
+        quiet(training(_JOINT), title="summed before backward, in a run"),
         quiet(training(_SUM.replace("+= loss", "+= loss.item()"), before="total = 0.0"),
               kind="source", title="number"),
         quiet(training(_LIST.replace("(loss)", "(loss.detach())"), more="losses = []\n"),

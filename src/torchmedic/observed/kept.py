@@ -1,0 +1,35 @@
+"""A variable of the user's that holds results together with their graphs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torchmedic.model import Place
+from torchmedic.observed.failure import Frame
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """kind: a `list` of results, or a `sum` of them; count: how many; size: their own bytes.
+
+    older: the first was made before an optimizer step that is over. training: the mode of the
+    model that was called last. The innermost of frames is the function that holds the variable.
+    """
+
+    name: str
+    kind: str
+    count: int
+    size: int
+    older: bool
+    training: bool
+    frames: tuple[Frame, ...]
+    epoch: int | None = None
+    batch: int | None = None
+    step: int = 0
+
+    @property
+    def place(self) -> Place:
+        frame = next((f for f in reversed(self.frames) if f.user), None)
+        return Place(file=frame.file if frame else None, line=frame.line if frame else None,
+                     function=frame.function if frame else None, epoch=self.epoch,
+                     batch=self.batch, step=self.step)
