@@ -1,9 +1,9 @@
-"""Which `raise SystemExit` of a script can be reached at all."""
+"""What of a script can be reached: a `raise SystemExit`, the end of a function."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from torchmedic.source.paths import FUNCTIONS, children
 
@@ -39,3 +39,36 @@ def _is_never(node: ast.AST) -> bool:
 def _is_exit(node: ast.Raise) -> bool:
     called = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
     return isinstance(called, ast.Name) and called.id == "SystemExit"
+
+
+def falls_through(body: Sequence[ast.stmt]) -> bool:
+    """Whether the end of these statements can be reached: not after `return` on every way."""
+    for statement in body:
+        if isinstance(statement, LEAVE) or not _goes_on(statement):
+            return False
+    return True
+
+
+def _goes_on(node: ast.stmt) -> bool:
+    if isinstance(node, ast.If):
+        return falls_through(node.body) or falls_through(node.orelse)
+    if isinstance(node, (ast.With, ast.AsyncWith)):
+        return falls_through(node.body)
+    if isinstance(node, ast.While) and isinstance(node.test, ast.Constant) and node.test.value:
+        return any(isinstance(n, ast.Break) for n in ast.walk(node))
+    if type(node).__name__ in ("Try", "TryStar"):
+        assert isinstance(node, ast.Try)
+        if node.finalbody and not falls_through(node.finalbody):
+            return False
+        return falls_through([*node.body, *node.orelse]) or any(
+            falls_through(handler.body) for handler in node.handlers)
+    if isinstance(node, ast.Match):
+        return not (_is_whole(node) and not any(falls_through(c.body) for c in node.cases))
+    return True
+
+
+def _is_whole(node: ast.Match) -> bool:
+    """Some case takes everything."""
+    last = node.cases[-1]
+    return isinstance(last.pattern, ast.MatchAs) and last.pattern.pattern is None and (
+        last.guard is None)

@@ -26,7 +26,7 @@ from torchmedic.trainings import MODEL, training
 def in_source(script: Script) -> Iterator[Problem]:
     if "non_blocking" not in "\n".join(script.lines):
         return
-    calls = [node for node in ast.walk(script.tree) if _moves(node)]
+    calls = [n for n in ast.walk(script.tree) if isinstance(n, ast.Call) and _moves(n)]
     loader = _loader(script, trace_of(script))
     if not calls or loader is None:
         return
@@ -36,14 +36,15 @@ def in_source(script: Script) -> Iterator[Problem]:
     line = getattr(loader.node, "lineno", 0)
     yield Problem(
         "`non_blocking=True` has no effect: the loader does not pin its batches",
-        where=Place(file=script.file, line=call.lineno, function=function and function.name),
+        where=Place(file=script.file, line=call.lineno,
+                    function=function.name if function else None),
         severity="warning" if surely else "info", confidence="certain" if surely else "likely",
         evidence=(Evidence(f"line {line}: `DataLoader` without `pin_memory=True`", "source"),),
         fix=Fix("`pin_memory=True` in the loader", "", "safe", edits=_edits(loader.node)))
 
 
-def _moves(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and (
+def _moves(node: ast.Call) -> bool:
+    return isinstance(node.func, ast.Attribute) and (
         node.func.attr in ("to", "cuda")) and any(
         k.arg == "non_blocking" and isinstance(k.value, ast.Constant) and k.value.value is True
         for k in node.keywords)

@@ -16,6 +16,7 @@ Never: torch refuses to run it.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -24,6 +25,10 @@ from torchmedic.keptstate import SECOND, culprit
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure, Run
 from torchmedic.remedies import raised
+from torchmedic.source.flow import Event, Trace, Value, trace_of
+from torchmedic.source.flow.training import conditions, place, unconditional
+from torchmedic.source.script import Script
+from torchmedic.trainings import training
 from torchmedic.wording import plural
 
 WORDS = ("second time", "freed")
@@ -39,6 +44,56 @@ def in_run(run: Run) -> Iterator[Problem]:
         for problem in problems(seen.failure):
             if culprit(run, seen.failure) is None:  # else `recurrent-state-kept` says more
                 yield replace(problem, about=seen.about)
+
+
+def in_source(script: Script) -> Iterator[Problem]:
+    trace = trace_of(script)
+    seen = set()
+    for event in trace.of("backward"):
+        value = event.value
+        if value is None or value.kind != "tensor" or id(event.node) in seen:
+            continue
+        earlier = _freed_before(trace, event, value)
+        outside = _made_outside(trace, event, value)
+        if earlier is None and not outside:
+            continue
+        seen.add(id(event.node))
+        if earlier is not None:
+            message = "this backward goes through a graph that the one before has freed"
+            told = f"line {earlier.line}: the first backward, through the same forward pass"
+        else:
+            message = "each round goes backward through a graph that was made before the loop"
+            told = "the first round frees it"
+        yield Problem(message, where=place(script.file, event), confidence="likely",
+                      evidence=(Evidence(told, "source"),), fix=Fix(
+                          "add the losses and call `backward()` once" if earlier is not None else
+                          "compute it again in each round", "", "unsafe"))
+
+
+def _freed_before(trace: Trace, event: Event, value: Value) -> Event | None:
+    """An earlier backward of the same round, through a call of a layer that both go through."""
+    for before in trace.before(event, "backward"):
+        other = before.value
+        if other is None or other.kind != "tensor" or "create_graph" in before.more["kwargs"]:
+            continue
+        kept = before.more["kwargs"].get("retain_graph")
+        if (kept is None or (kept.kind == "const" and not kept.data)) and (
+                before.loops == event.loops and conditions(before) <= conditions(event)
+                and before.node is not event.node and value.roots & other.roots):
+            return before
+    return None
+
+
+def _made_outside(trace: Trace, event: Event, value: Value) -> bool:
+    """It repeats a backward through a forward pass that is not in the loop."""
+    if not event.loops or "retain_graph" in event.more["kwargs"] or not unconditional(
+            event, event.loops[-1]):
+        return False
+    loop = event.loops[-1]
+    body = getattr(loop.node, "body", [])
+    leaves = isinstance(body, list) and any(isinstance(s, (ast.Break, ast.Return)) for s in body)
+    return not leaves and bool(value.roots) and all(
+        loop not in trace.roots[root] for root in value.roots)
 
 
 def problems(failure: Failure) -> Iterator[Problem]:
@@ -85,9 +140,27 @@ _LOG = '''Traceback (most recent call last):
 RuntimeError: Trying to backward through the graph a second time, but the buffers have already \
 been freed. Specify retain_graph=True when calling backward the first time.
 '''
+_TWO = """
+optimizer.zero_grad()
+scores = model(x)
+first, second = criterion(scores, y), scores.square().mean()
+first.backward(%s)
+second.backward()
+optimizer.step()
+"""
+_ONCE = "scores, labels = model(torch.randn(4, 8)), torch.tensor([0, 1, 2, 0])\n"
+_GAN = """
+fake = model(x)
+critic = nn.Linear(3, 1)
+optimizer.zero_grad()
+critic(fake.detach()).mean().backward()
+critic(fake).mean().backward()
+optimizer.step()
+"""
 
 RULE = Rule(
     name="backward-twice", doc=__doc__, category="code", in_failure=in_failure, in_run=in_run,
+    in_source=in_source,
     examples=(
         fires(_PROGRAM % ("pass", ""), "reaches a part of the graph that an earlier backward freed",
               "1 optimizer step went through before", line="loss.backward()",
@@ -99,6 +172,13 @@ RULE = Rule(
               "reaches a part of the graph that an earlier backward freed",
               line="if _: loss.backward()", title="twice within the second step"),
         fires(_LOG, "that an earlier backward freed", kind="log", title="old wording"),
+        fires(training(_TWO % ""), "a graph that the one before has freed", kind="source",
+              line="second.backward()", title="two losses of one forward"),
+        fires(training("optimizer.zero_grad()\nloss = criterion(scores, labels)\nloss.backward()\n"
+                       "optimizer.step()\n", more=_ONCE), "made before the loop", kind="source",
+              line="loss.backward()", title="one forward for all rounds"),
+        quiet(training(_TWO % "retain_graph=True"), kind="source", title="retained in source"),
+        quiet(training(_GAN), kind="source", title="detached for the first"),
         quiet(_PROGRAM % ("weights = scale.exp()", ""), title="computed in each step"),
         quiet("import torch\nx = torch.ones(2, requires_grad=True)\nloss = x.exp().sum()\n"
               "loss.backward(retain_graph=True)\nloss.backward()\n", title="graph retained"),

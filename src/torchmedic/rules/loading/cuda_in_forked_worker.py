@@ -15,13 +15,19 @@ Never.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 
-from torchmedic.model import Fix, Problem, Rule, fires, quiet
+from torchmedic import sourceloaders
+from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure
 from torchmedic.remedies import raised
 from torchmedic.samples import own_place
+from torchmedic.source.flow import Value, trace_of
+from torchmedic.source.flow.training import node_place
+from torchmedic.source.paths import inside
+from torchmedic.source.script import Script
 
 WORDS = ("forked subprocess",)
 FORKED = re.compile(r"Cannot re-initialize CUDA in forked subprocess")
@@ -37,6 +43,44 @@ def in_failure(failure: Failure) -> Iterator[Problem]:
                 "or `num_workers=0`, or `multiprocessing_context=\"spawn\"`", "unsafe"))
 
 
+def in_source(script: Script) -> Iterator[Problem]:
+    for loader in sourceloaders.loaders(trace_of(script)):
+        if not sourceloaders.workers(loader) or sourceloaders.start_method(
+                script, loader) in ("spawn", "forkserver"):
+            continue
+        for body in _in_worker(loader):
+            call = next((n for n in inside(body) if _to_gpu(n)), None)
+            if call is not None:
+                where = getattr(body, "name", "")
+                yield Problem(
+                    f"a forked worker uses the GPU: `{ast.unparse(call)}` in `{where}`",
+                    where=node_place(script.file, call, where),
+                    evidence=(Evidence(f"line {getattr(loader.node, 'lineno', 0)}: the loader has "
+                                       f"num_workers={sourceloaders.workers(loader)}", "source"),),
+                    fix=Fix("keep the dataset on the CPU and move each batch in the training loop",
+                            "or `num_workers=0`", "unsafe"))
+
+
+def _in_worker(loader: Value) -> Iterator[ast.AST]:
+    """Functions that the workers run."""
+    held = sourceloaders.dataset(loader)
+    if held is not None and (item := sourceloaders.method(held, "__getitem__")) is not None:
+        yield item
+    collate = loader.kwargs.get("collate_fn")
+    if collate is not None and collate.kind == "function" and collate.node is not None:
+        yield collate.node
+
+
+def _to_gpu(node: ast.AST) -> bool:
+    if not isinstance(node, ast.Call):
+        return False
+    if isinstance(node.func, ast.Attribute) and node.func.attr == "cuda":
+        return True
+    given = [*node.args, *(k.value for k in node.keywords if k.arg == "device")]
+    return any(isinstance(a, ast.Constant) and isinstance(a.value, str)
+               and a.value.startswith("cuda") for a in given)
+
+
 _LOG = """RuntimeError: Caught RuntimeError in DataLoader worker process 0.
 Original Traceback (most recent call last):
   File "/env/lib/python3.10/site-packages/torch/utils/data/_utils/fetch.py", line 51, in fetch
@@ -45,12 +89,36 @@ Original Traceback (most recent call last):
     return self.images[index].cuda()
 RuntimeError: {}
 """
+_PROGRAM = """
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+
+class Images(Dataset):
+    def __init__(self):
+        self.x = torch.randn(8, 3)
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, i):
+        return self.x[i]%s
+
+
+for x in DataLoader(Images(), batch_size=2, num_workers=%d):
+    print(x)
+"""
 
 RULE = Rule(
     name="cuda-in-forked-worker", doc=__doc__, category="code", in_failure=in_failure,
+    in_source=in_source,
     examples=(
         fires(_LOG.format("Cannot re-initialize CUDA in forked subprocess."),
               "a forked worker uses the GPU", 'map_location="cpu"', kind="log"),
+        fires(_PROGRAM % (".cuda()", 2), "`self.x[i].cuda()` in `__getitem__`", kind="source",
+              line=".cuda()", title="in getitem"),
+        quiet(_PROGRAM % (".cuda()", 0), kind="source", title="no workers"),
+        quiet(_PROGRAM % ("", 2), kind="source", title="on the cpu"),
         quiet(_LOG.format("CUDA error: out of memory"), kind="log"),
     ),
 )

@@ -17,9 +17,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from torchmedic import wording
+from torchmedic import sourceloaders, wording
 from torchmedic.model import Evidence, Fix, Problem, Rule, Severity, fires, quiet
 from torchmedic.observed import Iteration, Run
+from torchmedic.source.flow import trace_of
+from torchmedic.source.flow.training import node_place
+from torchmedic.source.script import Script
 
 
 def in_run(run: Run) -> Iterator[Problem]:
@@ -79,6 +82,23 @@ def _trains(run: Run, item: Iteration) -> bool:
     return any(name in ("backward", "step") or "train" in name for name in names)
 
 
+def in_source(script: Script) -> Iterator[Problem]:
+    trace = trace_of(script)
+    for loader in sourceloaders.loaders(trace):
+        size, last = loader.keyword("batch_size", 1), loader.keyword("drop_last", 8)
+        count = sourceloaders.samples(sourceloaders.dataset(loader))
+        dropped = last is not None and last.kind == "const" and last.data is True
+        whole = size is not None and size.kind == "const" and type(size.data) is int
+        if count is None or size is None or not dropped or not whole or count >= size.data:
+            continue
+        yield Problem(
+            f"the loader gives no batch: {wording.plural(count, 'sample')}, "
+            f"batch_size={size.data} and drop_last=True leave nothing",
+            where=node_place(script.file, loader.node),
+            evidence=(Evidence("`drop_last=True` leaves out the last, smaller batch", "source"),),
+            fix=Fix(f"lower batch_size to {count} or less, or leave drop_last off", "", "unsafe"))
+
+
 _PROGRAM = """
 import torch
 from torch import nn
@@ -98,12 +118,15 @@ for (x,) in torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.ran
 """
 
 RULE = Rule(
-    name="empty-loader", doc=__doc__, category="code", in_run=in_run,
+    name="empty-loader", doc=__doc__, category="code", in_run=in_run, in_source=in_source,
     examples=(
         fires(_PROGRAM.format(samples=5), "5 samples, batch_size=8 and drop_last=True",
               "lower batch_size to 5", line="drop_last=True"),
         fires(_PROGRAM.format(samples=0).replace("drop_last=True", "drop_last=False"),
               "the dataset is empty"),
+        fires(_PROGRAM.format(samples=5), "5 samples, batch_size=8 and drop_last=True leave",
+              kind="source", line="drop_last=True", title="in source"),
+        quiet(_PROGRAM.format(samples=20), kind="source", title="enough in source"),
         quiet(_PROGRAM.format(samples=20)),
         fires(_VALIDATED, "the dataset is empty", line="drop_last=True",
               title="nothing to train with, but a validation"),

@@ -17,9 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from torchmedic.model import Fix, Problem, Rule, fires, quiet
+from torchmedic import sourceloaders
+from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure
 from torchmedic.remedies import raised
+from torchmedic.source.flow import trace_of
+from torchmedic.source.flow.training import node_place
+from torchmedic.source.script import Script
 
 WORDS = ("bootstrapping",)
 BOOTSTRAP = "before the current process has finished its bootstrapping phase"
@@ -35,6 +39,25 @@ def in_failure(failure: Failure) -> Iterator[Problem]:
                     "or `num_workers=0`; classes and functions stay outside", "unsafe"))
 
 
+def in_source(script: Script) -> Iterator[Problem]:
+    trace = trace_of(script)
+    for loader in sourceloaders.loaders(trace):
+        method = sourceloaders.start_method(script, loader)
+        if method not in ("spawn", "forkserver") or not sourceloaders.workers(loader):
+            continue
+        for event in sourceloaders.passes(trace, loader):
+            loop = event.loops[0].node
+            if event.file == script.file and sourceloaders.on_import(event):
+                yield Problem(
+                    "a spawned worker runs the script's training again: it stands at the top level",
+                    where=node_place(script.file, loader.node if loop is None else loop),
+                    evidence=(Evidence(f"workers start with `{method}`: each imports this file",
+                                       "source"),),
+                    fix=Fix("put it under `if __name__ == \"__main__\":`",
+                            "or `num_workers=0`; classes and functions stay outside", "unsafe"))
+                return
+
+
 _LOG = '''Traceback (most recent call last):
   File "train.py", line 21, in <module>
     for x, y in loader:
@@ -44,12 +67,27 @@ RuntimeError:
         An attempt has been made to start a new process before the
         current process has finished its bootstrapping phase.
 '''
+_PROGRAM = """
+import torch
+from torch.utils.data import DataLoader
+
+torch.multiprocessing.set_start_method("spawn")
+loader = DataLoader(torch.randn(8, 3), batch_size=2, num_workers=2)
+%sfor x in loader:
+    print(x)
+"""
 
 RULE = Rule(
     name="spawn-without-main-guard", doc=__doc__, category="code", in_failure=in_failure,
+    in_source=in_source,
     examples=(
         fires(_LOG % "", "a spawned worker runs the script's training again", "__main__",
               kind="log", title="traceback"),
+        fires(_PROGRAM % "", "each imports this file", kind="source", line="for x in loader",
+              title="top level"),
+        quiet(_PROGRAM % 'if __name__ == "__main__":\n  ', kind="source", title="guarded"),
+        quiet((_PROGRAM % "").replace("num_workers=2", "num_workers=0"), kind="source",
+              title="no workers"),
         quiet(_LOG.replace("bootstrapping", "last") % "", kind="log", title="other text"),
     ),
 )

@@ -17,18 +17,26 @@ Never: the workers can't start.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 
-from torchmedic.model import Fix, Problem, Rule, fires, quiet
+from torchmedic import sourceloaders
+from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure
 from torchmedic.remedies import raised
+from torchmedic.source.flow import Value, trace_of
+from torchmedic.source.flow.training import node_place
+from torchmedic.source.script import Script
 
 WORDS = ("pickle", "local object")
 LOCAL = re.compile(r"(?:Can't|Can.t|cannot) (?:pickle|get) local object '?(?:<function )?"
                    r"(?P<name>[\w.<>]+)|Can't pickle <function (?P<function>[\w.<>]+)",
                    re.IGNORECASE)
 OBJECT = re.compile(r"(?:cannot|can't) pickle '?(?P<type>[\w.]+)'? objects?", re.IGNORECASE)
+
+OPENING = ("open", "h5py.File", "lmdb.open", "sqlite3.connect", "threading.Lock", "io.open",
+           "zipfile.ZipFile")
 
 
 def in_failure(failure: Failure) -> Iterator[Problem]:
@@ -47,6 +55,45 @@ def in_failure(failure: Failure) -> Iterator[Problem]:
         return
     yield Problem(f"a worker can't get {what}: it has no pickle", where=failure.place,
                   evidence=(raised(failure),), fix=fix)
+
+
+def in_source(script: Script) -> Iterator[Problem]:
+    for loader in sourceloaders.loaders(trace_of(script)):
+        method = sourceloaders.start_method(script, loader)
+        if method not in ("spawn", "forkserver") or not sourceloaders.workers(loader):
+            continue
+        for value, holder in _given(loader):
+            what = _without_pickle(value)
+            if what:
+                node = value.node if value.kind == "function" else loader.node
+                yield Problem(
+                    f"a worker can't get {what}{holder}: it has no pickle",
+                    where=node_place(script.file, node),
+                    evidence=(Evidence(f"workers start with `{method}`", "source"),),
+                    fix=Fix("define it with `def` at the top of a module" if "open" not in what else
+                            "open it on first use inside `__getitem__`, not in `__init__`",
+                            "or `num_workers=0`", "unsafe"))
+
+
+def _given(loader: Value) -> Iterator[tuple[Value, str]]:
+    """What a worker gets: the loader's functions, and what its dataset holds."""
+    for name in ("collate_fn", "worker_init_fn"):
+        if name in loader.kwargs:
+            yield loader.kwargs[name], f" for `{name}`"
+    held = sourceloaders.dataset(loader)
+    if held is not None and held.kind == "instance":
+        for name, value in held.attrs.items():
+            yield value, f" that the dataset keeps in `{name}`"
+
+
+def _without_pickle(value: Value) -> str:
+    if value.kind == "function" and isinstance(value.node, ast.Lambda):
+        return "a lambda"
+    if value.kind == "function" and value.owner is None and value.scope is not None and (
+            value.scope.parent is not None):
+        return f"the local function `{value.type}`"
+    called = ast.unparse(value.node.func) if isinstance(value.node, ast.Call) else ""
+    return f"the open file of `{called}`" if called in OPENING and value.kind == "unknown" else ""
 
 
 def _spawns(file: str) -> bool:
@@ -78,11 +125,17 @@ if __name__ == "__main__":
 
 RULE = Rule(
     name="unpicklable-worker-state", doc=__doc__, category="code", in_failure=in_failure,
+    in_source=in_source,
     examples=(
         fires(_PROGRAM % "lambda x: x", "a worker can't get a lambda: it has no pickle",
               "`def` at the top of a module", line="DataLoader(", title="lambda"),
         fires(_PROGRAM % "open(__file__)", "an object of type `_io.TextIOWrapper`",
               "inside `__getitem__`", title="open file"),
+        fires(_PROGRAM % "lambda x: x", "a worker can't get a lambda that the dataset keeps in "
+              "`change`", kind="source", line="lambda", title="lambda in source"),
+        fires(_PROGRAM % "open(__file__)", "the open file of `open`", kind="source",
+              title="open file in source"),
+        quiet((_PROGRAM % "lambda x: x").replace('"spawn"', '"fork"'), kind="source", title="fork"),
         quiet(_PROGRAM % "None", title="plain"),
     ),
 )
