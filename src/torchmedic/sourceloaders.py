@@ -1,4 +1,4 @@
-"""Loaders of a script: how they start workers, what their datasets are, where they are gone over."""
+"""Loaders of a script: how workers start, what their datasets are, where they are gone over."""
 
 from __future__ import annotations
 

@@ -43,10 +43,7 @@ def _is_exit(node: ast.Raise) -> bool:
 
 def falls_through(body: Sequence[ast.stmt]) -> bool:
     """Whether the end of these statements can be reached: not after `return` on every way."""
-    for statement in body:
-        if isinstance(statement, LEAVE) or not _goes_on(statement):
-            return False
-    return True
+    return all(not isinstance(statement, LEAVE) and _goes_on(statement) for statement in body)
 
 
 def _goes_on(node: ast.stmt) -> bool:

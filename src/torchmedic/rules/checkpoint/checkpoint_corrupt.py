@@ -25,14 +25,16 @@ from torchmedic.samples import reading
 
 WORDS = (
     "load", "zip", "eof", "header", "magic", "pickle", "storage", "central directory",
-    "ran out of input",
+    "ran out of input", "hash value", "unable to load weights",
 )
 BYTE = re.compile(r"Unsupported operand (?P<operand>\d+)|invalid load key, '(?P<key>\\x..|.)'")
 SHORT = re.compile(r"PytorchStreamReader failed|unexpected EOF, expected|central directory"
                    r"|MetadataIncompleteBuffer|storage has wrong (?:byte )?size|Ran out of input"
-                   r"|pickle data was truncated|file might be corrupted")
-OTHER = re.compile(r"Invalid magic number; corrupt file|HeaderTooLarge|InvalidHeaderDeserialization"
-                   r"|HeaderTooSmall|not a ZIP archive")
+                   r"|pickle data was truncated|file might be corrupted"
+                   r"|invalid hash value \(expected")
+OTHER = re.compile(r"Unable to load weights from pytorch checkpoint file|not a ZIP archive"
+                   r"|Invalid magic number; corrupt file|HeaderTooLarge"
+                   r"|InvalidHeaderDeserialization|HeaderTooSmall")
 LOADS = ("load", "_load", "_legacy_load", "load_file", "load_state_dict", "_open_zipfile_reader",
          "torch_load", "safe_open")
 BEGINS = {"v": ("a Git LFS pointer", "`git lfs install && git lfs pull`"),
@@ -44,7 +46,8 @@ LOOK = "ls -l FILE && head -c 200 FILE"
 
 
 def in_failure(failure: Failure) -> Iterator[Problem]:
-    if reading(failure) or not _loads(failure):
+    starting = any(frame.function == "spawn_main" for frame in failure.frames)
+    if starting or reading(failure) or not _loads(failure):
         return  # a sample of the dataset has a rule of its own
     told = _first_byte(failure.message) or _cut(failure.message)
     if told is not None:
@@ -113,6 +116,8 @@ RULE = Rule(
               "a web page", "byte 60 is the character `<`", kind="log", title="page"),
         fires(_LOG.format("RuntimeError: PytorchStreamReader failed reading zip archive: failed "
                           "finding central directory"), "was cut short", kind="log", title="cut"),
+        fires(_LOG.format('RuntimeError: invalid hash value (expected "8d92", got "e3b0")'),
+              "was cut short", kind="log", title="hash"),
         quiet(_LOG.format("_pickle.UnpicklingError: Weights only load failed. Unsupported global: "
                           "GLOBAL a.B"), kind="log", title="refused"),
     ),

@@ -15,16 +15,28 @@ Never without `strict=False`: nothing may stay unloaded by accident.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure
+from torchmedic.remedies import raised
 from torchmedic.statedicts import Told, prefix_between, read
 
-WORDS = ("loading state_dict",)
+WORDS = ("state_dict", "loaded state dict")
+
+OPTIMIZER = re.compile(r"loaded state dict (?:contains a parameter group that doesn't match|has a "
+                       r"different number of parameter groups)")  # torch 0.2 to 2.14
 
 
 def in_failure(failure: Failure) -> Iterator[Problem]:
+    if OPTIMIZER.search(failure.message):
+        yield Problem("the optimizer's state is of other parameters than those it has now",
+                      where=failure.place, evidence=(raised(failure),), fix=Fix(
+                          "give the optimizer the same parameters, in the same groups, as when it "
+                          "was saved", "layers added, removed or frozen since: start with a new "
+                          "optimizer and load only the model"))
+        return
     told = read(failure.message)
     if told is None or prefix_between(told.missing, told.unexpected):
         return
@@ -54,10 +66,14 @@ def _fix(told: Told) -> Fix:
         return Fix("leave these entries out of the checkpoint and load the rest with "
                    "`strict=False`, or build the model with the checkpoint's sizes",
                    "`strict=False` alone does not cover another size", "unsafe")
+    if inner := next((key for key in told.unexpected if key in WRAPPED), None):
+        return Fix(f"load the entry that holds the weights: "
+                   f"`model.load_state_dict(checkpoint[\"{inner}\"])`", "", "unsafe")
     return Fix("build the model with the class and the settings it was saved from",
                "`strict=False` would load only the keys that agree, and leave the rest random")
 
 
+WRAPPED = ("state_dict", "model_state_dict", "model", "model_state", "net", "network")
 _PROGRAM = """
 import torch
 state = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(3, 10)).state_dict()
@@ -73,6 +89,14 @@ RULE = Rule(
               line="load_state_dict", title="other head"),
         fires(_PROGRAM % "Bilinear(3, 3, 10, bias=False)", "1 unexpected, 1 of another size",
               title="other layer"),
+        fires("RuntimeError: Error(s) in loading state_dict for Net:\n\tMissing key(s) in "
+              'state_dict: "fc.weight". \n\tUnexpected key(s) in state_dict: '
+              '"epoch", "model_state_dict". \n',
+              "1 keys missing", 'checkpoint["model_state_dict"]', kind="log", title="whole file"),
+        fires("ValueError: loaded state dict contains a parameter group that doesn't match the "
+              "size of optimizer's group\n", "the optimizer's state is of other parameters",
+              kind="log",
+              title="optimizer"),
         quiet(_PROGRAM % "Linear(3, 10)", title="same model"),
     ),
 )

@@ -15,13 +15,18 @@ Never. With `strict=False` there is no error, and nothing is loaded.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure
+from torchmedic.source.flow import trace_of
+from torchmedic.source.flow.training import place
+from torchmedic.source.script import Script
 from torchmedic.statedicts import prefix_between, read
+from torchmedic.wrapped import prefixes
 
-WORDS = ("loading state_dict",)
+WORDS = ("state_dict",)
 
 
 def in_failure(failure: Failure) -> Iterator[Problem]:
@@ -34,9 +39,25 @@ def in_failure(failure: Failure) -> Iterator[Problem]:
         f"the {'checkpoint' if on_file else 'model'}'s keys begin with `{prefix}`, the "
         f"{'model' if on_file else 'checkpoint'}'s do not",
         where=failure.place, fix=_fix(prefix, on_file),
-        evidence=(Evidence(f"`{told.unexpected[0]}` in the checkpoint, `{told.missing[0]}` in "
-                           f"{told.model}", "exception"),),
+        evidence=(Evidence(f"`{told.unexpected[0]}` in the checkpoint" + (
+            f", `{told.missing[0]}` in {told.model}" if told.missing else ""), "exception"),),
     )
+
+
+def in_source(script: Script) -> Iterator[Problem]:
+    if "load_state_dict" not in "\n".join(script.lines):
+        return
+    for saved, loaded, prefix, on_file in prefixes(trace_of(script)):
+        if "strict" in ast.unparse(loaded.node):
+            continue  # no error: `nothing-loaded` says it
+        yield Problem(
+            f"the {'checkpoint' if on_file else 'model'}'s keys begin with `{prefix}`, the "
+            f"{'model' if on_file else 'checkpoint'}'s do not",
+            where=place(script.file, saved if on_file else loaded), confidence="likely",
+            evidence=(Evidence(f"line {loaded.line}: loaded into "
+                               f"{'the bare model' if on_file else 'the wrapper'}", "source"),),
+            fix=Fix(f"save `model.{prefix}state_dict()`", "", "unsafe") if on_file else _fix(
+                prefix, on_file))
 
 
 def _fix(prefix: str, on_file: bool) -> Fix:
@@ -53,9 +74,15 @@ net = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(3, 1))
 outer = torch.nn.DataParallel(net)
 %s
 """
+_SAVED = """
+torch.save(outer.state_dict(), "net.pt")
+bare = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(3, 1))
+bare.load_state_dict(torch.load("net.pt"))
+"""
 
 RULE = Rule(
     name="state-dict-prefix", doc=__doc__, category="code", in_failure=in_failure,
+    in_source=in_source,
     examples=(
         fires(_PROGRAM % "net.load_state_dict(outer.state_dict())",
               "the checkpoint's keys begin with `module.`, the model's do not",
@@ -63,6 +90,12 @@ RULE = Rule(
         fires(_PROGRAM % "outer.load_state_dict(net.state_dict())",
               "the model's keys begin with `module.`, the checkpoint's do not",
               "`model.module.load_state_dict(state)`", title="wrapped when loaded"),
+        fires("KeyError: 'unexpected key \"module.conv1.weight\" in state_dict'\n",
+              "the checkpoint's keys begin with `module.`", kind="log", title="old wording"),
+        fires(_PROGRAM % _SAVED, "the checkpoint's keys begin with `module.`", kind="source",
+              line="torch.save", title="saved from the wrapper"),
+        quiet(_PROGRAM % _SAVED.replace("outer.", "outer.module."), kind="source",
+              title="saved from inside"),
         quiet(_PROGRAM % "net.load_state_dict(outer.module.state_dict())", title="inner model"),
     ),
 )

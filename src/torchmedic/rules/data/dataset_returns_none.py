@@ -113,7 +113,8 @@ loader = DataLoader(Images(names), batch_size=2)
 """
 
 RULE = Rule(
-    name="dataset-returns-none", doc=__doc__, category="data", in_failure=in_failure, in_source=in_source,
+    name="dataset-returns-none", doc=__doc__, category="data", in_failure=in_failure,
+    in_source=in_source,
     examples=(
         fires(_LOG.format("NoneType"), "a sample of the dataset is None", kind="log"),
         fires(_LOG.format("PIL.Image.Image"), "holds a `PIL.Image.Image`", "ToTensor",

@@ -49,8 +49,8 @@ def _straight(script: Script, update: Update) -> Problem:
     return Problem(
         f"`{written(step)}.step()` uses gradients that are still scaled",
         where=place(script.file, step), confidence="certain",
-        evidence=(Evidence(f"line {update.backward.line}: `{scaler}.scale` multiplies the loss, and "
-                           "nothing divides the gradients", "source"),),
+        evidence=(Evidence(f"line {update.backward.line}: `{scaler}.scale` multiplies the loss, "
+                           "and nothing divides the gradients", "source"),),
         fix=Fix(f"`{scaler}.step({written(step)})`, then `{scaler}.update()`", "", "unsafe",
                 edits=_call(step, f"{scaler}.step({written(step)})")))
 
@@ -70,7 +70,8 @@ def _never_updated(script: Script, trace: Trace, step: Event) -> Problem:
     return Problem(
         f"`{written(step)}.update()` is never called: the scale stays what it was at the start",
         where=place(script.file, step), confidence="likely",
-        evidence=(Evidence(f"{len(trace.of('step'))} `step` in the program, no `update`", "source"),),
+        evidence=(Evidence(f"{len(trace.of('step'))} `step` in the program, no `update`",
+                           "source"),),
         fix=Fix(f"`{written(step)}.update()` after this line", "", "unsafe"))
 
 

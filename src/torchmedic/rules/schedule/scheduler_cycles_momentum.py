@@ -73,7 +73,7 @@ def _problem(script: Script, event: Event, message: str, line: int,
                    key=lambda n: (n.end_lineno or 0, n.end_col_offset or 0))
         at = last.end_lineno or last.lineno, last.end_col_offset or 0
         edits = (Edit(*at, *at, ", cycle_momentum=False"),)
-    return Problem(message, where=place(script.file, event), confidence="certain", severity=severity,
+    return Problem(message, where=place(script.file, event), severity=severity,
                    evidence=(Evidence(f"the optimizer is made on line {line}", "source"),),
                    fix=Fix("`cycle_momentum=False`", "or give the optimizer a momentum", "unsafe",
                            edits=edits))
