@@ -7,11 +7,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from torchmedic.diagnosis import diagnose_log
+from torchmedic.logs.told import told
 from torchmedic.model import Finding, Rule
 from torchmedic.observed import Failure, Log
 
-WITHIN = re.compile(r"(?<![\w.])(?P<type>(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)): "
+WITHIN = re.compile(r"(?<![\w.])(?P<type>(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception))"
+                    r"(?:: |[:：]\s?(?=[A-Z\[]))"
                     r"(?P<text>\S.*)")
+GOT_OVER = re.compile(r"warning|skipp|retry|ignor|recover", re.IGNORECASE)
 FEW = 60
 """Lines of a log that may be no more than somebody's account of a failure."""
 SHORTEST = 20
@@ -35,14 +38,16 @@ def _failures(log: Log) -> Iterator[Failure]:
     filled = [number for number, line in enumerate(log.lines, 1) if line.strip()]
     for number in filled:
         line = log.lines[number - 1].strip()
-        if "Warning" in line:
+        if GOT_OVER.search(line):
             continue
         if match := WITHIN.search(line):
-            yield _failure(number, match["type"], match["text"])
+            yield _failure(log, number, match["type"], match["text"])
         elif len(filled) <= FEW and len(line) >= SHORTEST:
-            yield _failure(number, "Error", "\n".join(log.lines[number - 1:number - 1 + WRAPPED]))
+            text = "\n".join(log.lines[number - 1:number - 1 + WRAPPED])
+            yield _failure(log, number, "Error", text)
 
 
-def _failure(number: int, kind: str, message: str) -> Failure:
+def _failure(log: Log, number: int, kind: str, message: str) -> Failure:
+    settings = told(log.lines, number) if "out of memory" in message else None
     return Failure(key=f"log:{number}", type=kind, message=message.strip(), how="logged",
-                   line_number=number)
+                   line_number=number, told=settings)

@@ -1,4 +1,4 @@
-"""The numbers of a CUDA out-of-memory message, in bytes."""
+"""The numbers of a GPU's out-of-memory message, in bytes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,24 @@ from torchmedic.wording import size
 if TYPE_CHECKING:
     from torchmedic.observed import Log
 
-UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
-AMOUNT = r"([\d.]+) (bytes|KiB|MiB|GiB|TiB)"
+# Apple's allocator writes MB for MiB.
+UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40,
+         "KB": 2**10, "MB": 2**20, "GB": 2**30}
+AMOUNT = r"([\d.]+) (bytes|KiB|MiB|GiB|TiB|KB|MB|GB)"
+FULL = re.compile(r"(?:CUDA|HIP|XPU|NPU|MUSA|MLU|MPS backend) out of memory")
+BARE = re.compile(
+    r"(?:CUDA|HIP)[ _]?error ?: ?out of memory|^(?:CUDA|HIP|XPU|NPU) out of memory"
+    r"|cuda runtime error \(2\)|error=2 : out of memory|[Cc]uda failure .?out of memory"
+    r"|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation"
+    r"|^Out of memory allocating [\d,]+ bytes \(allocated so far", re.IGNORECASE)
+"""A GPU's refusal without numbers: torch 0.3 to 2.14, NCCL, CuPy."""
 FACTS = {
     "asked": rf"Tried to allocate {AMOUNT}",
     # torch 0.4 to 2.0 | 2.1 and newer ("capacty" in 2.1)
-    "capacity": rf"{AMOUNT} total capacity|total capac\w+ of {AMOUNT}",
+    "capacity": rf"{AMOUNT} total capacity|total capac\w+ of {AMOUNT}|max allowed: {AMOUNT}",
     "free": rf"{AMOUNT} free[;)]|of which {AMOUNT} is free",
-    "allocated": rf"{AMOUNT} already allocated|memory {AMOUNT} is allocated by PyTorch",
+    "allocated": rf"{AMOUNT} already allocated|memory {AMOUNT} is allocated by PyTorch"
+                 rf"|MPS allocated: {AMOUNT}",
     "reserved": rf"{AMOUNT} reserved in total by PyTorch",  # 1.4 to 2.0
     "slack": rf"{AMOUNT} cached\)|{AMOUNT} is reserved by PyTorch but unallocated",
     "own": rf"this process has {AMOUNT} memory in use",
@@ -90,7 +100,7 @@ class Full:
 def read(message: str) -> Full | None:
     """None when it is another message."""
     text = " ".join(message.split())
-    if "CUDA out of memory" not in text and "HIP out of memory" not in text:
+    if FULL.search(text) is None:
         return None
     found = {name: _first(pattern, text) for name, pattern in FACTS.items()}
     asked = found.pop("asked")

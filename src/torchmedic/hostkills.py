@@ -16,7 +16,8 @@ KERNEL = re.compile(
     r"oom[-_]kill(?!er\b)|[Oo]ut of memory: Kill|Memory cgroup out of memory|OOMKilled"
     r"|cgroup out-of-memory handler|OUT_OF_MEMORY|oom-kill event"
     r"|Exceeded (?:job|step) memory limit|node running low on memory|exceeded memory limit"
-    r"|MemoryLimitExceeded")
+    r"|MemoryLimitExceeded|task \d+: Out Of Memory|TERM_MEMLIMIT|job killed: v?p?v?mem \S+ exceeded"
+    r"|crashed after using all available RAM|ran out of memory \(RAM\)")
 FIX = Fix("use fewer workers or processes, hold less of the dataset in memory, or give the job "
           "more memory", "a smaller GPU batch is no cure where data piles up on the host; `--mem` "
           "for Slurm, `--memory` for Docker", command="dmesg -T | grep -i -E 'oom|killed process'")
@@ -58,6 +59,8 @@ EXAMPLES = (
           "the kernel or the scheduler killed", "--mem", kind="log", title="scheduler"),
     fires("epoch 3 step 900\ntrain.sh: line 4: 1412 Killed                  python fit.py\n",
           "the process got SIGKILL", "dmesg", kind="log", title="shell"),
+    fires("epoch 4\nTERM_MEMLIMIT: job killed after reaching LSF memory usage limit.\n",
+          "the kernel or the scheduler killed", kind="log", title="memory limit of a job"),
     fires("[12345.6] Memory cgroup out of memory: Killed process 1412 (python) total-vm:9kB\n",
           "killed the process for it", kind="log", title="kernel"),
     quiet("Traceback (most recent call last):\n  File \"fit.py\", line 3, in <module>\n    f()\n"

@@ -9,6 +9,9 @@ from torchmedic.shapes import numbers, written
 
 # torch 0.4 to 2.14
 HEAD = re.compile(r"Error\(s\) in loading state_dict for (\w+)")
+OLD = re.compile(r"(?P<kind>unexpected|missing) keys? (?P<keys>.*?)in state_dict(?P<more>.*)",
+                 re.DOTALL)
+"""torch 0.2 and 0.3, a `KeyError`."""
 KEYS = re.compile(r"(Missing|Unexpected|Unexpected running stats buffer)\s+key\(s\) in state_dict:"
                   r"\s*(.*?)\s*(?:\n|$)")
 SIZE = re.compile(r"size mismatch for ([\w.]+): copying a param with shape (\S+\[[\d, ]*\]\)?|"
@@ -30,7 +33,7 @@ def read(message: str) -> Told | None:
     """The keys of a message; None when it is another one."""
     head = HEAD.search(message)
     if head is None:
-        return None
+        return _old(message)
     keys: dict[str, tuple[str, ...]] = {}
     for kind, text in KEYS.findall(message):
         keys[kind] = tuple(re.findall(r"[\"']([^\"']+)[\"']", text))
@@ -39,9 +42,21 @@ def read(message: str) -> Told | None:
     return Told(head[1], keys.get("Missing", ()), keys.get("Unexpected", ()), sizes)
 
 
+def _old(message: str) -> Told | None:
+    """Only the first key that differs is told, or the missing ones."""
+    found = OLD.search(message)
+    if found is None:
+        return None
+    keys = tuple(re.findall(r"[\"']([\w.]+)[\"']", found["keys"] + found["more"]))
+    missing = found["kind"] == "missing"
+    return Told("model", keys if missing else (), () if missing else keys, ())
+
+
 def prefix_between(missing: tuple[str, ...], unexpected: tuple[str, ...]
                    ) -> tuple[str, bool] | None:
     """The prefix that alone makes the keys differ, and whether the checkpoint has it."""
+    if not missing and len(unexpected) == 1 and unexpected[0].startswith("module."):
+        return "module.", True  # torch 0.2 and 0.3 name the first key only
     for short, long, on_file in ((missing, unexpected, True), (unexpected, missing, False)):
         prefix = next((long[0].removesuffix(key) for key in short
                        if long and long[0].endswith(f".{key}")), None)

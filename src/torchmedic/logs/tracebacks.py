@@ -6,10 +6,12 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from torchmedic.logs.cpp import thrown_at
 from torchmedic.logs.lines import FRAME_START, HEADER, Line, as_lines, tagged
 from torchmedic.logs.messages import EXCEPTION, HEADLESS, Raised, message_at
 from torchmedic.logs.notebooks import of_notebooks
 from torchmedic.logs.paths import is_user
+from torchmedic.logs.told import told
 from torchmedic.observed import Failure, Frame, Log
 
 FRAME = re.compile(r'\s*File "(?P<file>.+?)", line (?P<line>\d+)(?:, in (?P<function>.+))?$')
@@ -30,7 +32,15 @@ def read_log(text: str | Iterable[str], source: str = "log") -> Log:
         streams.setdefault(line.stream, []).append(line)
     found = [f for stream in streams.values() for f in _Parser(stream).failures()]
     found.sort(key=lambda failure: failure.line_number or 0)
+    found = [_with_settings(failure, lines) for failure in found]
     return Log(tuple(lines), tuple(found), source)
+
+
+def _with_settings(failure: Failure, lines: list[str]) -> Failure:
+    """The advice for a full GPU depends on the batch's size."""
+    if "out of memory" not in failure.message or failure.line_number is None:
+        return failure
+    return replace(failure, told=told(lines, failure.line_number))
 
 
 def unwrapped(failure: Failure) -> Failure:
@@ -79,6 +89,9 @@ class _Parser:
             return self._bare_syntax_error()
         if HEADLESS.match(text):
             return self._finish(self.at, ())
+        if (thrown := thrown_at(self.lines, self.at)) is not None and thrown.message:
+            start, self.at = self.at, thrown.end
+            return self._failure(start, (), thrown)
         return None
 
     def _block(self) -> Failure | None:

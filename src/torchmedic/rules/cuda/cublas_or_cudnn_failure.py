@@ -23,9 +23,10 @@ from torchmedic import logtext
 from torchmedic.model import Category, Confidence, Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure, Log
 
-WORDS = ("_status_", "cudnn", "cublas", "unable to find an engine")
+WORDS = ("_status_", "cudnn", "cublas", "cufft", "unable to find an engine")
 STATUS = re.compile(r"(?P<status>(?:CUBLAS|CUDNN|CUSOLVER|CUFFT|CUSPARSE)_STATUS_(?!SUCCESS)\w+)"
-                    r"|[Uu]nable to find (?:a valid cuDNN algorithm|an engine)")
+                    r"|[Uu]nable to find (?:a valid cuDNN algorithm|an engine)"
+                    r"|cublas runtime error|cu(?:FFT|SPARSE|SOLVER|DNN) error: |CUFFT_\w+")
 VERSION = re.compile(r"VERSION_MISMATCH|cuDNN version incompatibility|Could not load library "
                      r"libcudnn|undefined symbol: cu(?:blas|dnn)|STATUS_ARCH_MISMATCH")
 INDEX = re.compile(r"index out of range|is out of bounds|IndexError")
@@ -58,7 +59,7 @@ def in_failure(failure: Failure) -> Iterator[Problem]:
 
 
 def in_log(log: Log) -> Iterator[Problem]:
-    hit = logtext.first(log, STATUS) or logtext.first(log, VERSION)
+    hit = logtext.first(log, VERSION) or logtext.first(log, STATUS)
     if hit is None or "device-side assert" in "\n".join(log.lines):
         return
     failure = logtext.said_by(log, STATUS)
@@ -106,6 +107,11 @@ RULE = Rule(
               "another cuDNN or cuBLAS", "LD_LIBRARY_PATH", kind="log", title="version"),
         fires(_LOG.format("Unable to find a valid cuDNN algorithm to run convolution"),
               "no memory left for its workspace", kind="log", title="workspace"),
+        fires("Could not load library libcudnn_cnn_train.so.8. Error: undefined symbol: _Z1\n"
+              + _LOG.format("GET was unable to find an engine to execute this computation"),
+              "another cuDNN or cuBLAS than torch's own", kind="log", title="another library"),
+        fires(_LOG.format("cublas runtime error : the GPU program failed to execute at THCBlas.cu"),
+              "does not tell them apart", kind="log", title="old wording"),
         quiet(_LOG.format("mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)"), kind="log"),
     ),
 )

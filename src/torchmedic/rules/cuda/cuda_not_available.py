@@ -40,6 +40,10 @@ KINDS = (
      Fix("use a number below `torch.cuda.device_count()`; CUDA_VISIBLE_DEVICES counts anew from 0",
          "under torchrun: no more processes per node than GPUs",
          command="nvidia-smi -L; echo $CUDA_VISIBLE_DEVICES")),
+    (re.compile(r"all CUDA-capable devices are busy or unavailable"),
+     "the GPU admits one process at a time, and another has it; or it is in a bad state",
+     Fix("look at the GPU's compute mode and at who uses it", "exclusive mode: one process per "
+         "GPU", command="nvidia-smi -q -d COMPUTE; nvidia-smi")),
     (re.compile(r"CUDA unknown error|CUDA driver initialization failed|system not yet initialized"),
      "the CUDA driver could not be started",
      Fix("restart the machine or the driver; CUDA_VISIBLE_DEVICES must be set before the program "

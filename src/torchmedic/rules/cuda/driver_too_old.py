@@ -24,10 +24,11 @@ from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure, Log
 from torchmedic.remedies import raised
 
-WORDS = ("driver", "forward compatibility")
+WORDS = ("driver", "forward compatibility", "unsupported toolchain")
 PATTERN = re.compile(r"NVIDIA driver on your system is too old(?: \(found version (?P<found>\d+))?"
                      r"|driver version is insufficient for CUDA runtime|forward compatibility was "
-                     r"attempted|Driver/library version mismatch")
+                     r"attempted|Driver/library version mismatch"
+                     r"|PTX was compiled with an unsupported toolchain")
 
 
 def in_failure(failure: Failure) -> Iterator[Problem]:

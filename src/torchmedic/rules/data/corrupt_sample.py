@@ -39,6 +39,7 @@ TEXTS = re.compile(
     r"|Unable to (?:synchronously )?open (?:file|object) \((?:truncated|file signature)"  # h5py
     r"|Ran out of input|pickle data was truncated|invalid load key|unexpected end of data"
     r"|ended before the end-of-stream marker|incorrect (?:header|data) check|Bad CRC-32"
+    r"|Error opening .*(?:unknown format|not recogni[sz]ed|Format not)"  # libsndfile
     r"|OpenCV\(.*!(?:_src|src|ssize|_img|img)\.empty\(\)"  # imread gave nothing
 )
 SHORT = re.compile(r"truncat|EOF|Ran out of input|unexpected end|central directory|not fully|"
@@ -62,7 +63,9 @@ def _is_decoding(failure: Failure) -> bool:
     if failure.short_type in TYPES:
         return True
     if "cannot reshape array" in failure.message:  # a short .npy file, not the user's reshape
-        return bool(failure.frames) and "numpy/lib" in failure.frames[-1].file.replace("\\", "/")
+        last = failure.frames[-1] if failure.frames else None
+        return last is not None and ("numpy/lib" in last.file.replace("\\", "/")
+                                     or "np.load(" in (last.text or ""))
     return TEXTS.search(failure.message) is not None
 
 

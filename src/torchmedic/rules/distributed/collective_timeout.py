@@ -32,6 +32,7 @@ SIZE = re.compile(r"NumelIn=(\d+)")
 LIMIT = re.compile(r"Timeout\(ms\)=(\d+)")
 OTHER = re.compile(r"Timed out waiting \d+ms for (?:recv|send)|Timed out after \d+ seconds waiting"
                    r"|Socket Timeout|wait timeout after \d+ms|DistStoreError: Timed out"
+                   r"|watchdog got stuck for \d+ seconds|heartbeat monitor timed out"
                    r"|monitoredBarrier.*(?:timed out|failed)")
 MISMATCH = re.compile(r"[Dd]etected mismatch between collectives on ranks")
 

@@ -39,7 +39,7 @@ ELSE: Told = ("NCCL could not set up or use the connection between the GPUs", "e
 
 
 def in_failure(failure: Failure) -> Iterator[Problem]:
-    if NCCL.search(failure.message):
+    if NCCL.search(failure.message) and "out of memory" not in failure.message:
         message, category, confidence, fix = _judged(failure.message)
         yield Problem(message, where=failure.place, evidence=(raised(failure),), fix=fix,
                       category=category, confidence=confidence)

@@ -20,13 +20,26 @@ from collections.abc import Iterator
 
 from torchmedic import hostkills, logtext, wording
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
-from torchmedic.observed import Log, Process, Run
+from torchmedic.observed import Failure, Log, Process, Run
+from torchmedic.remedies import raised
 from torchmedic.signals import signal_name
 
-WORDS = ("childfailederror", "root cause")
+WORDS = ("childfailederror", "root cause", "gloo")
 ROOT = re.compile(r"Root Cause \(first observed failure\)")
+GLOO = re.compile(r"gloo/transport/.*(?:Connection (?:reset|closed) by peer|Broken pipe)")
 RANK = re.compile(r"^\s*rank\s*: (?P<rank>\d+)")
 CODE = re.compile(r"exitcode\s*: ?(?P<code>-?\d+)")
+
+
+def in_failure(failure: Failure) -> Iterator[Problem]:
+    """gloo, torch's own transport between CPUs, on a rank that was left alone."""
+    if GLOO.search(failure.message):
+        yield Problem(
+            "another rank ended or became unreachable: this one only lost its connection",
+            where=failure.place, evidence=(raised(failure),), category="unknown",
+            confidence="possible", fix=Fix(
+                "look for the first traceback of any other rank, or for its kill by the kernel",
+                "`torchrun --log-dir logs --redirects 3` keeps each rank's output"))
 
 
 def in_log(log: Log) -> Iterator[Problem]:
@@ -95,8 +108,8 @@ torch.distributed.destroy_process_group()
 """
 
 RULE = Rule(
-    name="rank-failed", doc=__doc__, category="code", level="symptom", in_run=in_run,
-    in_log=in_log,
+    name="rank-failed", doc=__doc__, category="code", level="symptom",
+    in_failure=in_failure, in_run=in_run, in_log=in_log,
     examples=(
         fires(_PROGRAM.format(port=29517, body="net(x) if rank == 0 else {}['lr']"),
               "rank 1 of 2 failed first, with `KeyError`"),

@@ -30,7 +30,7 @@ from torchmedic.source.script import Script
 from torchmedic.trainings import module
 from torchmedic.wording import plural
 
-WORDS = ("modified by an inplace",)
+WORDS = ("inplace", "in-place", "graph interior")
 # torch 1.0 to 2.14; the part in brackets from 1.2 on
 CHANGED = re.compile(
     r"one of the variables needed for gradient computation has been modified by an inplace "
@@ -39,6 +39,10 @@ CHANGED = re.compile(
     r"(?P<then>\d+))?")
 
 
+LEAF = re.compile(r"a (?P<view>view of a )?leaf Variable that requires grad .*in-place operation"
+                  r"|leaf variable has been moved into the graph interior")  # torch 0.4 to 2.14
+VIEW = re.compile(r"Output \d+ of (?P<made>\w+) is a view .*modified inplace"
+                  r"|view was created .*modified inplace", re.DOTALL)
 SAVED = ("sigmoid", "tanh", "softmax", "log_softmax", "relu")
 """Operations that keep their output for backward."""
 
@@ -64,6 +68,7 @@ def in_source(script: Script) -> Iterator[Problem]:
 def in_failure(failure: Failure) -> Iterator[Problem]:
     match = CHANGED.search(failure.message)
     if match is None:
+        yield from _refused(failure)
         return
     shape = f" {written(numbers(match['shape']))}" if match["shape"] is not None else ""
     made = match["made"] or ""
@@ -75,6 +80,20 @@ def in_failure(failure: Failure) -> Iterator[Problem]:
                     "operation itself", "exception"),) if made else ()
     yield Problem(f"a tensor{shape} that backward needs was changed in place", where=failure.place,
                   evidence=(raised(failure), *versions, *now), fix=_fix(parameter))
+
+
+def _refused(failure: Failure) -> Iterator[Problem]:
+    """What torch refuses at once: a parameter, or one of several views."""
+    if LEAF.search(failure.message):
+        yield Problem("a parameter is changed in place while gradients are recorded",
+                      where=failure.place, evidence=(raised(failure),), fix=Fix(
+                          "under `torch.no_grad()` for an initialisation or update by hand; on a "
+                          "copy (`x.clone()`) where it is part of the forward pass", "", "unsafe"))
+    elif VIEW.search(failure.message):
+        yield Problem("a view that an operation gave is changed in place", where=failure.place,
+                      evidence=(raised(failure),), fix=Fix(
+                          "write the change out of place: `x = x + y`, or `x.clone()` first", "",
+                          "unsafe"))
 
 
 def _fix(parameter: bool) -> Fix:
@@ -109,6 +128,10 @@ RULE = Rule(
         fires(_PROGRAM % "gate += x", "a tensor (2, 3) that backward needs was changed in place",
               "it was changed 1 time", "`x = x + y` in place of `x += y`", line="backward()",
               title="gate"),
+        fires("import torch\nw = torch.ones(3, requires_grad=True)\nw += 1\n",
+              "a parameter is changed in place", "torch.no_grad()", line="w += 1", title="leaf"),
+        fires("RuntimeError: Output 0 of SplitBackward is a view and is being modified inplace.\n",
+              "a view that an operation gave", kind="log", title="one of several views"),
         quiet(_PROGRAM % "gate = gate + x", title="out of place"),
     ),
 )

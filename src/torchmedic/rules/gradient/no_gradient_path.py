@@ -23,14 +23,24 @@ from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure
 from torchmedic.remedies import raised
 
-WORDS = ("does not require grad", "inf checks")
-NO_GRAPH = re.compile(r"element \d+ of (?:tensors|variables tuple) does not require grad")
+WORDS = ("require grad", "inf checks", "used in the graph")
+NO_GRAPH = re.compile(r"element \d+ of (?:tensors|variables)(?: tuple)? does not require grad")
 """torch 0.2 to 2.14"""
 NO_GRADIENTS = re.compile(r"No inf checks were recorded for this optimizer")
 """GradScaler, torch 1.6 to 2.14"""
 
+UNUSED = re.compile(r"One of the differentiated (?:Tensors|Variables) (?:appears to not have been "
+                    r"used in the graph|does not require grad)")
+"""torch.autograd.grad, torch 0.3 to 2.14"""
+
 
 def in_failure(failure: Failure) -> Iterator[Problem]:
+    if UNUSED.search(failure.message):
+        yield Problem(
+            "a gradient is asked for with respect to a tensor that takes no part in the output",
+            where=failure.place, evidence=(raised(failure),),
+            fix=Fix("let the output depend on it: it may be a copy, detached, or made after the "
+                    "forward pass", "`allow_unused=True` gives None where that is meant"))
     if NO_GRADIENTS.search(failure.message):
         yield Problem(
             "no parameter of this optimizer has a gradient: they take no part in the loss that was "
@@ -74,6 +84,9 @@ RULE = Rule(
               "    scaler.step(optimizer)\nAssertionError: No inf checks were recorded for this "
               "optimizer.\n", "no parameter of this optimizer has a gradient", kind="log",
               title="scaler"),
+        fires("RuntimeError: One of the differentiated Tensors appears to not have been used in "
+              "the graph. Set allow_unused=True if this is the desired behavior.\n",
+              "takes no part in the output", kind="log", title="grad"),
         quiet(_PROGRAM % "", title="graph kept"),
     ),
 )

@@ -29,12 +29,16 @@ from torchmedic.source.flow.training import node_place
 from torchmedic.source.paths import inside
 from torchmedic.source.script import Script
 
-WORDS = ("forked subprocess",)
+WORDS = ("forked subprocess", "initialization error")
 FORKED = re.compile(r"Cannot re-initialize CUDA in forked subprocess")
+
+EARLY = re.compile(r"CUDA error: initialization error|cuda runtime error \(3\)")
 
 
 def in_failure(failure: Failure) -> Iterator[Problem]:
-    if FORKED.search(failure.message):
+    lost = EARLY.search(failure.message) and any(
+        frame.file.replace("\\", "/").endswith("_utils/worker.py") for frame in failure.frames)
+    if FORKED.search(failure.message) or lost:
         yield Problem(
             "a forked worker uses the GPU: its dataset holds tensors there or moves them there",
             where=own_place(failure), evidence=(raised(failure),), fix=Fix(
@@ -119,6 +123,9 @@ RULE = Rule(
               line=".cuda()", title="in getitem"),
         quiet(_PROGRAM % (".cuda()", 0), kind="source", title="no workers"),
         quiet(_PROGRAM % ("", 2), kind="source", title="on the cpu"),
+        fires(_LOG.replace("_utils/fetch.py", "_utils/worker.py").format(
+            "CUDA error: initialization error"), "a forked worker uses the GPU", kind="log",
+              title="initialization"),
         quiet(_LOG.format("CUDA error: out of memory"), kind="log"),
     ),
 )

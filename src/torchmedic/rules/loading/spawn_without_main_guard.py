@@ -25,7 +25,7 @@ from torchmedic.source.flow import trace_of
 from torchmedic.source.flow.training import node_place
 from torchmedic.source.script import Script
 
-WORDS = ("bootstrapping",)
+WORDS = ("bootstrapping", "brokenpipe")
 BOOTSTRAP = "before the current process has finished its bootstrapping phase"
 """Python 3.4 to 3.14"""
 
@@ -37,6 +37,14 @@ def in_failure(failure: Failure) -> Iterator[Problem]:
             where=failure.place, evidence=(raised(failure),),
             fix=Fix("put it under `if __name__ == \"__main__\":`",
                     "or `num_workers=0`; classes and functions stay outside", "unsafe"))
+    elif failure.short_type == "BrokenPipeError" and any(
+            frame.function == "dump" and "reduction" in frame.file for frame in failure.frames):
+        yield Problem(
+            "a spawned worker ended while it was being started: mostly it ran the script's "
+            "training again", where=failure.place, evidence=(raised(failure),),
+            confidence="likely", fix=Fix(
+                "put what starts the training under `if __name__ == \"__main__\":`",
+                "`num_workers=0` shows whether the worker had another error", "unsafe"))
 
 
 def in_source(script: Script) -> Iterator[Problem]:
@@ -88,6 +96,10 @@ RULE = Rule(
         quiet(_PROGRAM % 'if __name__ == "__main__":\n  ', kind="source", title="guarded"),
         quiet((_PROGRAM % "").replace("num_workers=2", "num_workers=0"), kind="source",
               title="no workers"),
+        fires(_LOG.partition("  File \"C:")[0] + "  File \"C:\\Python311\\Lib\\multiprocessing\\"
+              "reduction.py\", line 60, in dump\n    ForkingPickler(file, protocol).dump(obj)\n"
+              "BrokenPipeError: [Errno 32] Broken pipe\n", "while it was being started",
+              kind="log", title="the parent's half"),
         quiet(_LOG.replace("bootstrapping", "last") % "", kind="log", title="other text"),
     ),
 )

@@ -29,17 +29,25 @@ from torchmedic.source.flow import Value, trace_of
 from torchmedic.source.flow.training import node_place
 from torchmedic.source.script import Script
 
-WORDS = ("pickle", "local object")
+WORDS = ("pickle", "local object", "ran out of input")
 LOCAL = re.compile(r"(?:Can't|Can.t|cannot) (?:pickle|get) local object '?(?:<function )?"
                    r"(?P<name>[\w.<>]+)|Can't pickle <function (?P<function>[\w.<>]+)",
                    re.IGNORECASE)
-OBJECT = re.compile(r"(?:cannot|can't) pickle '?(?P<type>[\w.]+)'? objects?", re.IGNORECASE)
+OBJECT = re.compile(r"(?:cannot|can't) pickle '?(?P<type>[\w.]+)'? objects?"
+                    r"|(?P<kind>[\w.]+) objects? (?:cannot|can't) be pickled", re.IGNORECASE)
 
 OPENING = ("open", "h5py.File", "lmdb.open", "sqlite3.connect", "threading.Lock", "io.open",
            "zipfile.ZipFile")
 
 
 def in_failure(failure: Failure) -> Iterator[Problem]:
+    if "Ran out of input" in failure.message and _starts(failure):
+        yield Problem("a child process got nothing to start with: its parent failed while it "
+                      "packed the data", where=failure.place, evidence=(raised(failure),),
+                      confidence="likely", fix=Fix(
+                          "look for the parent's own traceback: mostly something has no pickle",
+                          "or the parent ended"))
+        return
     if not any("dataloader.py" in f.file or "DataLoader" in f.function or _spawns(f.file)
                for f in failure.frames if not f.user):
         return
@@ -48,7 +56,7 @@ def in_failure(failure: Failure) -> Iterator[Problem]:
         what = "a lambda" if name == "<lambda>" else f"the local function `{name}`"
         fix = Fix("define it with `def` at the top of a module", "or `num_workers=0`", "unsafe")
     elif (found := OBJECT.search(failure.message)) is not None:
-        what = f"an object of type `{found['type']}`"
+        what = f"an object of type `{found['type'] or found['kind']}`"
         fix = Fix("make it on first use inside `__getitem__`, not in `__init__`",
                   "or `num_workers=0`", "unsafe")
     else:
@@ -96,6 +104,10 @@ def _without_pickle(value: Value) -> str:
     return f"the open file of `{called}`" if called in OPENING and value.kind == "unknown" else ""
 
 
+def _starts(failure: Failure) -> bool:
+    return any(frame.function == "spawn_main" for frame in failure.frames)
+
+
 def _spawns(file: str) -> bool:
     return "multiprocessing" in file and ("popen_spawn" in file or "reduction" in file)
 
@@ -136,6 +148,10 @@ RULE = Rule(
         fires(_PROGRAM % "open(__file__)", "the open file of `open`", kind="source",
               title="open file in source"),
         quiet((_PROGRAM % "lambda x: x").replace('"spawn"', '"fork"'), kind="source", title="fork"),
+        fires("Traceback (most recent call last):\n  File \"<string>\", line 1, in <module>\n"
+              "  File \"C:\\Python311\\Lib\\multiprocessing\\spawn.py\", line 116, in spawn_main\n"
+              "    exitcode = _main(fd, parent_sentinel)\nEOFError: Ran out of input\n",
+              "its parent failed", kind="log", title="the child's half"),
         quiet(_PROGRAM % "None", title="plain"),
     ),
 )

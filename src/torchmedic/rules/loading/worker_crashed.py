@@ -16,6 +16,7 @@ Never.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from torchmedic import hostkills, logtext, toldends, wording, workers
@@ -25,6 +26,7 @@ from torchmedic.remedies import raised
 from torchmedic.signals import CRASHES
 
 WORDS = ("worker",)
+BACKGROUND = re.compile(r"background workers are no longer alive")  # batchgenerators, nnU-Net
 
 
 def in_run(run: Run) -> Iterator[Problem]:
@@ -43,7 +45,7 @@ def in_run(run: Run) -> Iterator[Problem]:
 
 def in_log(log: Log) -> Iterator[Problem]:
     """A log says that a worker is gone, not what it did."""
-    told = logtext.said_by(log, workers.EXITED)
+    told = logtext.said_by(log, workers.EXITED) or logtext.said_by(log, BACKGROUND)
     crash = next((end for end in toldends.ends(log) if end.worker and end.signal in CRASHES), None)
     if (told is None and crash is None) or hostkills.own_cause(log):
         return
@@ -54,13 +56,16 @@ def in_log(log: Log) -> Iterator[Problem]:
     if crash is None and told and "killed by" in told.message:
         return  # `worker-killed`
     how = f"crashed in native code with {crash.signal}" if crash else "ended without an exception"
+    who = "a background worker" if told and BACKGROUND.search(told.message) else \
+        "a DataLoader worker"
     yield Problem(
-        f"a DataLoader worker {how}; the log does not say at which sample",
+        f"{who} {how}; the log does not say at which sample",
         where=told.place if told else None, confidence="likely", category="unknown",
         evidence=(crash.hit.evidence,) if crash else (raised(told),) if told else (),
         fix=Fix("run once with `num_workers=0` under faulthandler: it shows the line, and the "
                 "sample is the one at hand", command="python -X faulthandler …"),
-        about=logtext.about(*(f for f in logtext.lasting(log) if workers.EXITED.search(f.message))),
+        about=logtext.about(*(f for f in logtext.lasting(log) if workers.EXITED.search(f.message)
+                              or BACKGROUND.search(f.message))),
     )
 
 
@@ -101,6 +106,9 @@ RULE = Rule(
         fires("RuntimeError: DataLoader worker (pid 88) is killed by signal: Segmentation "
               "fault. \n", "crashed in native code with SIGSEGV", "num_workers=0",
               kind="log", title="log"),
+        fires("RuntimeError: One or more background workers are no longer alive. Exiting. Please "
+              "check the print statements above for the actual error message\n",
+              "a background worker ended", kind="log", title="background workers"),
         quiet(workers.EXAMPLE.format("pass")),
     ),
 )

@@ -14,13 +14,37 @@ Never.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
+from torchmedic.observed import Failure
+from torchmedic.remedies import raised
 from torchmedic.source.flow import trace_of
 from torchmedic.source.flow.losses import losses
 from torchmedic.source.script import Script
 from torchmedic.trainings import module
+
+WORDS = ("between 0 and 1",)
+OUTSIDE = re.compile(r"all elements of (?P<what>input|target) should be between 0 and 1")
+"""torch 1.5 to 2.14; on the GPU it is an assertion, which `device-side-assert` reads."""
+
+
+def in_failure(failure: Failure) -> Iterator[Problem]:
+    found = OUTSIDE.search(failure.message)
+    if found is None:
+        return
+    if found["what"] == "target":
+        yield Problem("`BCELoss` is given targets outside 0 to 1", where=failure.place,
+                      evidence=(raised(failure),), fix=Fix(
+                          "labels of 0 and 1, as floats; several classes need `CrossEntropyLoss`"),
+                      severity="error")
+        return
+    yield Problem("`BCELoss` is given numbers outside 0 to 1, or NaN", where=failure.place,
+                  evidence=(raised(failure),), fix=Fix(
+                      "`sigmoid` as the last operation, or `BCEWithLogitsLoss` on the scores",
+                      "a NaN fails the same check: look at the losses before", "unsafe"),
+                  severity="error")
 
 
 def in_source(script: Script) -> Iterator[Problem]:
@@ -41,7 +65,9 @@ _LOSS = "loss = nn.BCELoss()(model(torch.randn(4, 8)), torch.rand(4, 3))"
 
 RULE = Rule(
     name="bce-without-sigmoid", doc=__doc__, category="code", severity="warning",
-    in_source=in_source, examples=(
+    in_failure=in_failure, in_source=in_source, examples=(
+        fires("RuntimeError: all elements of input should be between 0 and 1\n",
+              "outside 0 to 1, or NaN", "BCEWithLogitsLoss", kind="log", title="log"),
         fires(module("return self.layer(x)", more=_LOSS), "gives scores to `BCELoss`",
               kind="source", line="nn.Linear", title="scores"),
         fires(module("return F.log_softmax(self.layer(x), dim=1)", more=_LOSS), kind="source",

@@ -24,9 +24,14 @@ from torchmedic.observed import Failure, Value
 from torchmedic.remedies import raised
 from torchmedic.shapes import named
 
-WORDS = ("out of bounds", "out of range")
+WORDS = ("out of bounds", "out of range", "n_classes", "class values")
 TARGET = re.compile(r"Target (-?\d+) is out of bounds")  # torch 1.3 to 2.14
-LOOKUP = re.compile(r"^index out of range in self")  # torch 1.5 to 2.14
+OLD = re.compile(r"Assertion `(?:cur_target|t) >= 0 && (?:cur_target|t) < n_classes' failed"
+                 r"|Class values must be (?P<how>smaller than num_classes|non-negative)")
+"""torch 0.4 to 1.2; `one_hot` of every version"""
+# torch 1.5 to 2.14 | 1.0 to 1.4
+LOOKUP = re.compile(r"^index out of range in self|index out of range: Tried to access index "
+                    r"(?P<index>-?\d+) out of table with (?P<last>\d+) rows")
 EMBEDDING = "embedding"
 
 
@@ -36,8 +41,13 @@ def in_failure(failure: Failure) -> Iterator[Problem]:
         yield Problem(f"the loss gets class {target[1]}, which the predictions do not have",
                       where=failure.place, evidence=(raised(failure), *_range(failure, "target")),
                       fix=_fix(int(target[1])))
-    elif LOOKUP.search(failure.message) and any(
-            frame.function == EMBEDDING for frame in failure.frames if not frame.user):
+    elif OLD.search(failure.message):
+        yield Problem("a class index is negative, or not smaller than the number of classes",
+                      where=failure.place, evidence=(raised(failure),), fix=Fix(
+                          "as many classes as the largest label plus 1, or labels that count from "
+                          "0", "a label to skip: `ignore_index=`", "unsafe"))
+    elif (told := LOOKUP.search(failure.message)) is not None and (told["index"] or any(
+            frame.function == EMBEDDING for frame in failure.frames if not frame.user)):
         yield Problem(f"{named(failure, 'lookup table')} gets an index beyond its last row",
                       where=failure.place, fix=Fix(
                           "make the embedding as large as the largest index plus 1",
@@ -87,6 +97,10 @@ RULE = Rule(
         fires(_LOSS % -1, "class -1", "ignore_index=-1", title="ignored label"),
         fires(_EMBEDDING % 4, "Embedding gets an index beyond its last row",
               "indices go from 1 to 4", title="embedding"),
+        fires("RuntimeError: index out of range: Tried to access index 30522 out of table with "
+              "30521 rows.\n", "an index beyond its last row", kind="log", title="old wording"),
+        fires("RuntimeError: Class values must be smaller than num_classes.\n",
+              "not smaller than the number of classes", kind="log", title="one hot"),
         quiet(_LOSS % 1, title="in range"),
         quiet(_EMBEDDING % 3, title="last row"),
     ),

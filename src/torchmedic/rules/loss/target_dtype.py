@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from torchmedic.losscalls import loss_of
 from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure
 from torchmedic.remedies import raised
@@ -38,27 +39,26 @@ INDICES = (
     re.compile(r"Expected object of (?:scalar )?type (?:torch\.)?Long(?:Tensor)? but got "
                r"(?:scalar )?type (?:torch\.)?(\w+?)(?:Tensor)? for argument #2 'target'"),
 )
-BINARY = re.compile(r"result type Float can't be cast to the desired output type Long"
-                    r"|Found dtype Long but expected Float")
+BINARY = re.compile(r"result type Float can't be cast to the desired output type (Long|Int)"
+                    r"|Found dtype (Long|Int|Double) but expected Float")
 INDEXED = ("CrossEntropyLoss", "NLLLoss")
 BINARIES = ("BCELoss", "BCEWithLogitsLoss")
-LOSSES = ("cross_entropy", "nll_loss", "nll_loss_nd", "binary_cross_entropy",
-          "binary_cross_entropy_with_logits", "mse_loss", "l1_loss", "smooth_l1_loss")
 
 
 def in_failure(failure: Failure) -> Iterator[Problem]:
-    loss = next((f.function for f in reversed(failure.frames)
-                 if not f.user and f.function in LOSSES), None)
+    loss = loss_of(failure)
     if loss is None:
         return
     match = next((m for pattern in INDICES if (m := pattern.search(failure.message))), None)
     if match is not None:
         wrong, right, fix = f"of dtype {match[1].lower()}", "`int64` class indices", "long"
     elif BINARY.search(failure.message):
-        wrong, right, fix = "of dtype long", "float targets", "float"
+        kind = next(filter(None, BINARY.findall(failure.message)[0]))
+        wrong, right, fix = f"of dtype {kind.lower()}", "float targets", "float"
     else:
         return
-    yield Problem(f"`{loss}` takes {right} and gets targets {wrong}", where=failure.place,
+    name = loss if loss.startswith("the ") else f"`{loss}`"
+    yield Problem(f"{name} takes {right} and gets targets {wrong}", where=failure.place,
                   evidence=(raised(failure), *_targets(failure)),
                   fix=Fix(f"`target.{fix}()` where the targets are made", "", "unsafe"))
 
@@ -135,6 +135,13 @@ RULE = Rule(
               "of dtype float", "`target` is float32 (3,)", "`target.long()`",
               line="F.cross_entropy", title="float"),
         fires(_LOG, "gets targets of dtype int", kind="log", title="old wording"),
+        fires("RuntimeError: \"nll_loss_forward_reduce_cuda_kernel_2d_index\" not implemented for "
+              "'Int'\n", "`int64` class indices and gets targets of dtype int", kind="log",
+              title="GPU wording"),
+        fires(_LOG.replace("criterion(outputs, labels)", "loss.backward()").replace(
+            "expected scalar type Long but found Int", "Found dtype Double but expected Float"
+        ).replace("cross_entropy", "backward"), "float targets and gets targets of dtype double",
+              kind="log", title="in backward"),
         fires(_TABLE % "", "`CrossEntropyLoss` takes `int64` class indices", "of dtype float32",
               kind="source", line="table[:, 7]", title="column of a table"),
         fires(training(setup=_BINARY % ""), "`BCEWithLogitsLoss` takes floats", kind="source",

@@ -24,7 +24,10 @@ from torchmedic.model import Confidence, Evidence, Fix, Place, Problem, Rule, fi
 from torchmedic.observed import Failure, Loader, Process, Run
 from torchmedic.remedies import raised
 
-WORDS = ("memory", "kill", "oom", "errno 12", "1455", "bad_alloc", "137", "-9", "signal")
+WORDS = (
+    "memory", "kill", "oom", "errno 12", "1455", "bad_alloc", "137", "-9", "signal",
+    "available ram", "memlimit",
+)
 ROOM = 0.85  # of the limit, for the processes at their peak
 NEAR = 0.93  # share of the limit at which a SIGKILL is likely the kernel's
 ASKED = re.compile(r"tried to allocate (\d+) bytes")
@@ -32,11 +35,22 @@ ASKED = re.compile(r"tried to allocate (\d+) bytes")
 PATTERN = re.compile(r"DefaultCPUAllocator: (?:can't allocate|not enough) memory"
                      r"|\[Errno 12\]|Cannot allocate memory|WinError 1455"
                      r"|std::bad_alloc", re.I)
+SHARED = re.compile(r"</?torch_|/dev/shm|shared memory")  # `shared-memory-exhausted`
+PAGING = Fix("fewer workers (`num_workers=0`, 1 or 2), or a larger paging file",
+             "each worker of Windows loads CUDA's libraries anew and commits memory for them; "
+             "the DLL named is neither missing nor broken")
 
 
 def in_failure(failure: Failure) -> Iterator[Problem]:
     name = failure.short_type
     if name not in ("MemoryError", "_ArrayMemoryError") and not PATTERN.search(failure.message):
+        return
+    if SHARED.search(failure.message):
+        return
+    if "1455" in failure.message:
+        yield Problem("Windows can commit no more memory: the paging file is too small for all "
+                      "processes together", failure.place, (raised(failure),), PAGING,
+                      category="environment")
         return
     asked = ASKED.search(failure.message)
     amount = f"a request for {wording.size(int(asked.group(1)))}" if asked else "a request"

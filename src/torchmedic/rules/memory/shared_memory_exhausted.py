@@ -23,11 +23,13 @@ from torchmedic.model import Fix, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure, Log, Process, Run
 from torchmedic.remedies import raised
 
-WORDS = ("shared memory", "bus error", "shm", "torch_")
+WORDS = ("shared memory", "bus error", "shm", "torch_", "resize file")
 PATTERN = re.compile(
     r"out of shared memory|insufficient shared memory|unable to write to file </torch_"
     r"|unable to (?:open|mmap|resize) shared memory object|No space left on device.*(?:shm|torch_)"
-    r"|(?:shm|/torch_\d+).*No space left on device", re.I)
+    r"|(?:shm|/torch_\d+).*No space left on device|unable to allocate shared memory"
+    r"|unable to resize file <\S.*> to the right size", re.I)
+MAPPED = re.compile(r"unable to mmap \d+ bytes from file <.*Cannot allocate memory")
 GUESS = re.compile(r"killed by signal: Bus error|bus error encountered in worker", re.I)
 RAISED = re.compile(r"shm[-_ ]size|--ipc|共享内存|shared memory|/dev/shm", re.I)
 FIX = Fix("give /dev/shm more room: docker run --shm-size=8g (or --ipc=host)",
@@ -38,7 +40,13 @@ FIX = Fix("give /dev/shm more room: docker run --shm-size=8g (or --ipc=host)",
 def in_failure(failure: Failure) -> Iterator[Problem]:
     if "killed by signal" in failure.message:
         return  # torch only guesses; in a run the worker's own stack is known
-    if PATTERN.search(failure.message) and "Too many open files" not in failure.message:
+    if MAPPED.search(failure.message):
+        yield Problem("a tensor in shared memory can't be mapped: the process has as many mapped "
+                      "areas as it may, or memory is short", failure.place, (raised(failure),),
+                      Fix("share fewer, larger tensors between processes, or raise "
+                          "vm.max_map_count", command="sysctl vm.max_map_count; df -h /dev/shm"),
+                      confidence="likely")
+    elif PATTERN.search(failure.message) and "Too many open files" not in failure.message:
         yield Problem("shared memory (`/dev/shm`) is full: workers can't hand over their batches",
                       failure.place, (raised(failure),), FIX)
 

@@ -15,9 +15,12 @@ A method that takes the same arguments and calls `super()`.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from torchmedic.model import Fix, Place, Problem, Rule, fires, quiet
+from torchmedic.observed import Failure
+from torchmedic.remedies import raised
 from torchmedic.source.flow import Value, trace_of
 from torchmedic.source.paths import FUNCTIONS
 from torchmedic.source.script import Script
@@ -26,6 +29,24 @@ from torchmedic.trainings import module
 ALLOWED = {"train": 1, "eval": 0, "parameters": 1, "modules": 0, "children": 0, "buffers": 1,
            "named_parameters": 0, "zero_grad": 1, "apply": 1}
 """Method of `nn.Module` → how many arguments torch itself passes at most."""
+
+WORDS = ("object is not callable",)
+NOT_CALLABLE = re.compile(r"'(?P<type>\w+)' object is not callable")
+CALLED = re.compile(r"\.(?P<name>" + "|".join(ALLOWED) + r"|forward|to|cuda|state_dict)\(")
+
+
+def in_failure(failure: Failure) -> Iterator[Problem]:
+    """An attribute of the method's name: what is called is a number, a tensor, a list."""
+    frame = failure.frames[-1] if failure.frames else None
+    told = NOT_CALLABLE.search(failure.message)
+    called = CALLED.findall((frame.text if frame else None) or "")
+    if told is None or len(called) != 1 or told["type"] in ("NoneType", "module"):
+        return
+    yield Problem(
+        f"`{called[0]}` of the model is a {told['type']} and no method: an attribute has taken its "
+        "name", where=failure.place, evidence=(raised(failure),), confidence="likely",
+        severity="error", fix=Fix(f"give the attribute `self.{called[0]} = …` another name", "",
+                                  "unsafe"))
 
 
 def in_source(script: Script) -> Iterator[Problem]:
@@ -73,7 +94,11 @@ def _class(method: str) -> str:
 
 RULE = Rule(
     name="module-method-shadowed", doc=__doc__, category="code", severity="warning",
-    in_source=in_source, examples=(
+    in_failure=in_failure, in_source=in_source, examples=(
+        fires("Traceback (most recent call last):\n  File \"fit.py\", line 9, in <module>\n"
+              "    net.train()\nTypeError: 'bool' object is not callable\n",
+              "`train` of the model is a bool and no method", "another name", kind="log",
+              title="called"),
         fires(_class(_TRAIN % ("inputs, target", "self(inputs) - target")),
               "the method `train` takes the place of `nn.Module.train`", kind="source",
               line="def train(", title="train"),

@@ -37,7 +37,8 @@ REASONS = (
      "torch.save could not write all of its file"),
 )
 # A full /dev/shm is reported with the same number and has a rule of its own.
-SHARED_MEMORY = re.compile(r"/dev/shm|torch_\d+_\d+|shared memory|shm", re.I)
+SHARED_MEMORY = re.compile(
+    r"/dev/shm|torch_\d+_\d+|shared memory|shm|unable to resize file <", re.I)
 
 
 def in_failure(failure: Failure) -> Iterator[Problem]:

@@ -68,7 +68,9 @@ def in_log(log: Log) -> Iterator[Problem]:
     if last is None or hostkills.own_cause(log) or any(end.signal not in FIXES for end in ends) \
             or any(end.signal == "SIGKILL" for end in ends):
         return
-    yield Problem(f"the process was ended by {last.signal}", evidence=(last.hit.evidence,),
+    yield Problem(f"the process was ended by {last.signal}; the log does not say who sent it",
+                  evidence=(last.hit.evidence,), confidence="likely",
+                  category="environment" if last.signal == "SIGHUP" else "unknown",
                   fix=FIXES[last.signal], about=logtext.about(*logtext.lasting(log)))
 
 

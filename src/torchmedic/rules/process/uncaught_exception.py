@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterator
 
 from torchmedic import workers
-from torchmedic.failures import ENDING, Witness, of_log, of_run, only_reports
+from torchmedic.failures import CUT_OFF, ENDING, Witness, of_log, of_run, only_reports
 from torchmedic.model import Category, Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure, Log, Run
 from torchmedic.remedies import held, raised
@@ -87,6 +87,8 @@ def _category(failure: Failure) -> Category:
         return "environment"
     if failure.short_type == "MemoryError":
         return "memory"
+    if "::" in failure.type or failure.short_type in CUT_OFF:
+        return "unknown"  # thrown below Python, or a partner that went away for its own reason
     if failure.how == "logged" and failure.frames and failure.user_frame is None:
         return "environment"  # no line of the program is on the stack
     if failure.short_type == "FileNotFoundError" and reading(failure):

@@ -22,8 +22,8 @@ from torchmedic.observed import Failure
 from torchmedic.remedies import raised
 
 WORDS = ("tried to step",)
-STEPS = re.compile(r"Tried to step (?P<asked>\d+) times\. The specified number of total steps is "
-                   r"(?P<total>\d+)")  # torch 1.1 to 2.14
+STEPS = re.compile(r"Tried to step (?P<asked>\d+) times\. The (?:specified|total) number "
+                   r"of (?:total )?steps is (?P<total>\d+)")  # torch 1.1 to 2.14
 
 
 def in_failure(failure: Failure) -> Iterator[Problem]:

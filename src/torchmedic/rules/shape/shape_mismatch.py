@@ -30,7 +30,10 @@ from torchmedic.shapes import Shape, inside, written
 BROADCAST = re.compile(r"The size of tensor a \((?P<a>\d+)\) must match the size of tensor b "
                        r"\((?P<b>\d+)\) at non-singleton dimension (?P<axis>\d+)")
 VIEW = re.compile(r"shape '\[(?P<shape>[-\d, ]+)\]' is invalid for input of size (?P<size>\d+)")
-MATRICES = re.compile(r"mat1 and mat2 shapes cannot be multiplied|size mismatch, m1: \[")
+MATRICES = re.compile(r"mat1 and mat2 shapes cannot be multiplied|size mismatch, m1: \["
+                      r"|mat1 dim 1 must match mat2 dim 0")
+WIDENED = re.compile(r"output with shape \[(?P<a>[\d, ]*)\] doesn't match the broadcast shape "
+                     r"\[(?P<b>[\d, ]*)\]")
 SAMPLES = re.compile(r"Expected input batch_size \((\d+)\) to match target batch_size \((\d+)\)")
 STACK = re.compile(r"stack expects each tensor to be equal size")
 OTHER = re.compile(
@@ -45,6 +48,8 @@ OTHER = re.compile(
     r"|inconsistent tensor size|Size does not match at dimension|expecting embedding dimension"
     r"|For (?:un)?batched \d-D input|more than 1 spatial element|number of dimensions in the tensor"
     r"|Dimension out of range \(expected|must match the existing size|inconsistent hidden_size"
+    r"|input must have \d dimensions, got|shape of the \dD attn_mask is"
+    r"|only batches of spatial targets supported|pixel_\w*shuffle expects"
     r"|operands could not be broadcast|all input arrays must have the same shape"  # NumPy
 )
 
@@ -73,6 +78,10 @@ def _judged(failure: Failure) -> tuple[str, Fix] | None:
             _plain()
     if STACK.search(text) and not any("collate" in f.function for f in failure.frames):
         return "`stack` gets tensors of different sizes", _plain()
+    if (found := WIDENED.search(text)) is not None:
+        return (f"a tensor of shape ({found['a']}) can't hold a result of shape ({found['b']})",
+                _plain("a grey image under `Normalize` for three channels? `.convert(\"RGB\")` "
+                       "where it is opened, or one mean and one deviation"))
     if OTHER.search(text):
         return f"sizes do not fit: {_first_sentence(text)}", _plain()
     return None
@@ -134,6 +143,9 @@ RULE = Rule(
               "`stack` gets tensors of different sizes", title="stack"),
         fires("import torch\ntorch.zeros(2, 3).expand(4, 3)\n",
               "sizes do not fit: the expanded size of the tensor (4)", title="other"),
+        fires("RuntimeError: output with shape [1, 28, 28] doesn't match the broadcast shape "
+              "[3, 28, 28]\n", "can't hold a result of shape (3, 28, 28)", "grey image", kind="log",
+              title="grey image"),
         fires(_LOG, "the loss gets 32 predictions for 8 targets", kind="log", title="targets"),
         quiet(_HARD_CODED % "x.size(0)", title="size of the batch"),
         quiet("import torch\ntorch.zeros(2, 1) + torch.zeros(1, 4)\n", title="broadcast"),
