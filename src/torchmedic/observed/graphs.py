@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from torchmedic.model import Phase, Place
-from torchmedic.observed.failure import Frame
+from torchmedic.observed.failure import Frame, Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,8 @@ class Node:
     shape: tuple[int, ...] | None = None
     inputs: tuple[tuple[int, ...] | None, ...] = ()
     dim: int | None = None
+    target: Value | None = None
+    """What a loss was compared with: its shape and, where that was cheap, its range."""
 
     @property
     def operation(self) -> str:

@@ -9,6 +9,7 @@ from torchmedic.model import Phase, Place
 from torchmedic.observed.failure import Failure, Frame
 from torchmedic.observed.graphs import Backward
 from torchmedic.observed.kept import Kept
+from torchmedic.observed.nonfinite import NonFinite
 from torchmedic.observed.updates import Parameters, Update
 
 
@@ -171,6 +172,7 @@ class Process:
     """The optimizers' steps that were looked at, in their order."""
     parameters: Parameters | None = None
     kept: tuple[Kept, ...] = ()
+    non_finite: NonFinite | None = None
     probe_errors: tuple[str, ...] = ()
     peak_rss: int | None = None
     overhead_s: float = 0.0

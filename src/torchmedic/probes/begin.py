@@ -31,11 +31,12 @@ def start(folder):
 def _torch_imported(torch):
     began = time.perf_counter_ns()
     try:
-        from . import compat, loading, sampler, training, watched  # noqa: F401
+        from . import compat, graphs, loading, sampler, training, watched  # noqa: F401
 
         emit("torch", version=str(torch.__version__))
         training.install(torch)
         loading.install(torch)
+        graphs.install(torch)
         compat.leave_alone(torch, own_codes())
         sampler.start()
     except Exception as error:

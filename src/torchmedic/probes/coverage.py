@@ -42,7 +42,7 @@ def note(optimizer, step):
     book.steps += 1
     for parameter in parameters:
         _put(book.held, parameter)
-    for _, parameter, _ in _named(torch):
+    for _, parameter, _ in named(torch):
         _note_gradient(parameter)
     for parameter in parameters:
         _note_gradient(parameter)
@@ -61,7 +61,7 @@ def _put(table, parameter):
         table[key] = weakref.ref(parameter, lambda _: table.pop(key, None))
 
 
-def _named(torch):
+def named(torch):
     """(name, parameter, module) of the root modules that were called, each parameter once."""
     seen = set()
     for prefix, module in roots():
@@ -99,7 +99,7 @@ def told(step):
         return
     groups = {"outside": [], "idle": [], "unreached": [], "frozen": [], "trained": []}
     own, detached = set(), []
-    for name, parameter, module in _named(torch):
+    for name, parameter, module in named(torch):
         own.add(id(parameter))
         group = _group(parameter)
         groups[group].append(name)
@@ -126,7 +126,7 @@ def _alone(root):
 def _last(outside, torch):
     """Whether the last parameters of the model, in the order of its layers, are outside."""
     known, last = set(outside), None
-    for name, parameter, _ in _named(torch):
+    for name, parameter, _ in named(torch):
         if parameter.requires_grad:
             last = name
     return last in known

@@ -1,6 +1,7 @@
 """Reads the graph that a backward pass is about to go through: what stands between model and loss.
 
-Nothing is unpacked: a saved tensor may be one that activation checkpointing would compute again.
+Saved tensors are unpacked only while nobody has set hooks for them: with activation checkpointing
+to unpack one is to compute it again.
 """
 
 from __future__ import annotations
@@ -8,7 +9,11 @@ from __future__ import annotations
 import sys
 
 from . import frames, looks, values, watch
+from .patching import Probe, excise
 from .recorder import emit
+
+saved = Probe("saved tensors")
+hooked = [False]  # hooks for saved tensors were set once: nothing is unpacked any more
 
 MOST_NODES = 4000
 LONGEST = 10  # nodes told of the way from a loss towards the model
@@ -98,7 +103,36 @@ def node_facts(node):
     dim = getattr(node, "_saved_dim", None)
     if type(dim) is int:
         facts["dim"] = dim if dim < 1 << 63 else dim - (1 << 64)  # an unsigned view of it
+    if any(word in facts["name"] for word in LOSS_WORDS):
+        facts["target"] = saved_facts(node, "_saved_target")
     return facts
+
+
+def saved_facts(node, name):
+    """Shape, type and range of a tensor that the node keeps; None where it is not for us."""
+    if hooked[0]:
+        return None
+    torch = sys.modules["torch"]
+    value = getattr(node, name, None)
+    return values.tensor(value, torch) if type(value) is torch.Tensor else None
+
+
+def _wrap_hooks(original):
+    def __enter__(self):
+        hooked[0] = True
+        try:
+            return original(self)
+        except BaseException as error:
+            excise(error)
+            raise
+
+    return __enter__
+
+
+def install(torch):
+    hooks = getattr(torch.autograd.graph, "saved_tensors_hooks", None)
+    if hooks is not None and not saved.installed:
+        saved.wrap(hooks, "__enter__", _wrap_hooks)
 
 
 def _shape(node):

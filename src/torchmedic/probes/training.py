@@ -20,6 +20,8 @@ UNKNOWN = 1
 KEEP_COST = 2e-6  # seconds for one shape, measured in a loop of small steps
 SHARE = 0.005
 
+at_each_backward = []  # part(tensor), before backward: cheap, and never raises for a plain one
+
 modules = Probe("modules")
 gradients = Probe("backward")
 optimizers = Probe("optimizer")
@@ -198,15 +200,19 @@ def _around(original, state, index, name_module, trail, calls, told, fail, seen,
     return __call__
 
 
-def _wrap_backward(compiling):
+def _wrap_backward(compiling, tensor):
     def make(original):
         def backward(*args, **kwargs):
             if compiling():
                 return original(*args, **kwargs)
             try:
                 modes.backwards[0] += 1
+                root = args[0] if args else kwargs.get("tensors")
+                if type(root) is tensor:
+                    for part in at_each_backward:
+                        part(root)
                 if looks.open_[0]:
-                    looks.backward(args[0] if args else kwargs.get("tensors"), kwargs)
+                    looks.backward(root, _options(args, kwargs))
             except Exception as error:
                 gradients.fail(error)
             try:
@@ -219,6 +225,12 @@ def _wrap_backward(compiling):
         return backward
 
     return make
+
+
+def _options(args, kwargs):
+    """Of `torch.autograd.backward`; the order has been the same since 1.0."""
+    names = ("tensors", "grad_tensors", "retain_graph", "create_graph")
+    return dict(zip(names, args), **kwargs)
 
 
 def _wrap_grad(compiling):
@@ -286,7 +298,7 @@ def install(torch):
     if not modules.installed:
         modules.wrap(torch.nn.Module, "__call__", _wrap_call(torch))
     if not gradients.installed:
-        gradients.wrap(torch.autograd, "backward", _wrap_backward(compiling))
+        gradients.wrap(torch.autograd, "backward", _wrap_backward(compiling, torch.Tensor))
         gradients.wrap(torch.autograd, "grad", _wrap_grad(compiling))
     hook = compat.after_step_hook(torch)
     if hook is not None and not optimizers.installed:

@@ -1,3 +1,3 @@
 """Everything that looks at a training step: importing a part adds it to the looks."""
 
-from . import coverage, graphs, kept, updates  # noqa: F401
+from . import coverage, graphs, kept, nonfinite, updates  # noqa: F401

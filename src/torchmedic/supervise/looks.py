@@ -6,8 +6,9 @@ from typing import Any
 
 from torchmedic.observed.graphs import Backward, Node
 from torchmedic.observed.kept import Kept
+from torchmedic.observed.nonfinite import Cause, NonFinite
 from torchmedic.observed.updates import Optimizer, Parameters, Unregistered, Update
-from torchmedic.supervise.exceptions import frames_of
+from torchmedic.supervise.exceptions import frames_of, value_of
 from torchmedic.supervise.spools import Event, Spool, built
 
 
@@ -36,6 +37,21 @@ def kept_of(spool: Spool) -> tuple[Kept, ...]:
         e["name"], e["what"], int(e["count"]), int(e["bytes"]), bool(e["older"]),
         bool(e["training"]), frames_of(e["frames"]), e.get("epoch"), e.get("batch"),
         int(e.get("step") or 0))))
+
+
+def non_finite_of(spool: Spool) -> NonFinite | None:
+    return next(built(spool.all("nonfinite"), _non_finite), None)
+
+
+def _non_finite(event: Event) -> NonFinite:
+    causes = tuple(Cause(
+        c["name"].partition("Backward")[0], c["what"], c.get("low"), c.get("high"),
+        _shape(c.get("shape")), c.get("exponent")) for c in event["causes"])
+    return NonFinite(
+        event["value"], frames_of(event["frames"]), tuple(event["before"]),
+        tuple(event["parameters"]), causes,
+        tuple((int(i["count"]), int(i["of"])) for i in event["inputs"]),
+        event.get("epoch"), event.get("batch"), int(event.get("step") or 0))
 
 
 def updates_of(spool: Spool) -> tuple[Update, ...]:
@@ -80,7 +96,8 @@ def _way(nodes: list[dict[str, Any]]) -> tuple[Node, ...]:
 
 def _node(told: dict[str, Any]) -> Node:
     return Node(told["name"], _shape(told.get("shape")),
-                tuple(_shape(s) for s in told.get("inputs") or ()), told.get("dim"))
+                tuple(_shape(s) for s in told.get("inputs") or ()), told.get("dim"),
+                value_of(told["target"]) if told.get("target") else None)
 
 
 def _shape(told: list[int] | None) -> tuple[int, ...] | None:

@@ -10,7 +10,13 @@ from torchmedic.logs.faulthandler import Thread, read_dumps
 from torchmedic.observed import ExitCall, Frame, Process, SignalSent
 from torchmedic.probes import layout
 from torchmedic.supervise.exceptions import failures_of, frames_of
-from torchmedic.supervise.looks import backwards_of, kept_of, parameters_of, updates_of
+from torchmedic.supervise.looks import (
+    backwards_of,
+    kept_of,
+    non_finite_of,
+    parameters_of,
+    updates_of,
+)
 from torchmedic.supervise.passes import iterations_of, loaders_of
 from torchmedic.supervise.phases import phase_of
 from torchmedic.supervise.rings import frame, is_user_file
@@ -68,6 +74,7 @@ def process_of(spool: Spool, role: Role, exit_code: int | None, peak: int | None
         failures=failures_of(spool), loaders=tuple(loaders_of(spool).values()),
         iterations=iterations, exits=exits_of(spool), backwards=backwards_of(spool),
         updates=updates_of(spool), parameters=parameters_of(spool), kept=kept_of(spool),
+        non_finite=non_finite_of(spool),
         probe_errors=tuple(f"{e.get('probe')}: {e.get('error')}"
                            for e in spool.all("probe-error")),
         peak_rss=peak, overhead_s=spool.slot(layout.OVERHEAD_NS) / 1e9,

@@ -18,17 +18,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from torchmedic import logtext
+from torchmedic import logtext, nonfinite
 from torchmedic.logtext import Hit
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
-from torchmedic.observed import Failure, Log
+from torchmedic.observed import Failure, Log, Run
 from torchmedic.remedies import raised
 
-WORDS = ("nan", "inf", "loss scale", "loss_scale")
+WORDS = ("nan", "inf", "loss scale", "loss_scale", "invalid numeric")
 ANOMALY = re.compile(r"Function '(?P<op>\w+)' returned nan values in its (?P<n>\d+)th output")
 STOPPED = re.compile(r"\bloss\b.{0,30}\b(?:nan|infinite|inf|not finite)\b.{0,40}"
                      r"(?:stopp|abort|at iter)|loss became (?:infinite|NaN)|NaN or Inf found"
                      r"|loss is nan", re.IGNORECASE)
+CHECKED = re.compile(r"[Ii]nput (?:X |y_\w+ )?contains (?:NaN|infinity)"
+                     r"|probability tensor contains either"
+                     r"|found invalid values:\s*tensor\([^)]*\bnan\b"
+                     r"|(?:cost matrix|matrix) (?:is infeasible|contains invalid numeric)")
 SCALE = re.compile(r"[Mm]inimum loss scale|loss scale already at minimum|loss_scale.*too small"
                    r"|reducing loss scale to (?:[\d.]+e-\d+|0\.0)")
 _IS = r"['\"]?\)? ?[:=]? {0,3}['\"]?(?:tensor\()?"
@@ -43,6 +47,7 @@ GREW = 5.0
 def in_failure(failure: Failure) -> Iterator[Problem]:
     found = ANOMALY.search(failure.message)
     if found is None:
+        yield from _checked(failure)
         return
     op = re.sub(r"Backward\d*$", "", found["op"])
     yield Problem(f"the gradient of `{op}` is NaN", where=failure.place,
@@ -50,6 +55,22 @@ def in_failure(failure: Failure) -> Iterator[Problem]:
                       f"keep what goes into `{op}` away from where its gradient is not finite: an "
                       "epsilon under roots, logarithms and divisions; `torch.where` on its input, "
                       "not on its output", "the warning above names the line of the forward pass"))
+
+
+def _checked(failure: Failure) -> Iterator[Problem]:
+    """Somebody checked the values, after the operation that made the first NaN."""
+    if CHECKED.search(failure.message):
+        yield Problem("values that were checked hold NaN or infinity; what made the first of them "
+                      "is not told", where=failure.place, evidence=(raised(failure),),
+                      category="unknown", confidence="likely", fix=Fix(
+                          "look at the loss before: find the first operation that gives NaN, or "
+                          "try a smaller learning rate and float32", command=FIND))
+
+
+def in_run(run: Run) -> Iterator[Problem]:
+    for process in run.processes:
+        if process.non_finite is not None:
+            yield nonfinite.problem(run, process.non_finite)
 
 
 def in_log(log: Log) -> Iterator[Problem]:
@@ -123,16 +144,46 @@ def _fix(before: list[float], scaled: bool) -> Fix:
 
 def _about(log: Log) -> tuple[str, ...]:
     failures = [f for f in logtext.lasting(log)
-                if re.search(r"nan|inf|finite|loss|SystemExit", f"{f.type} {f.message}", re.I)]
+                if re.search(r"nan|inf|finite|loss|SystemExit|ZeroDivision",
+                             f"{f.type} {f.message}", re.I)]
     return logtext.about(*failures) if failures or not logtext.lasting(log) else ()
 
 
 _LINE = "iter {} lr {} loss: {}\n"
 _LOG = "".join(_LINE.format(10 * n, 0.01, loss) for n, loss in enumerate((0.9, 0.8, 0.9, "{}")))
 
+_PROGRAM = """
+import torch
+
+torch.set_num_threads(1)
+torch.manual_seed(0)
+net = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(net.parameters(), lr={rate})
+for step in range(60):
+    x = torch.randn(8, 4)
+    {change}
+    out = net(x)
+    optimizer.zero_grad()
+    loss = {loss}
+    loss.backward()
+    optimizer.step()
+"""
+_SQUARE = "((out - x.sum(1, keepdim=True)) ** 2).mean()"
+
 RULE = Rule(
-    name="non-finite-loss", doc=__doc__, category="unknown", in_failure=in_failure, in_log=in_log,
+    name="non-finite-loss", doc=__doc__, category="unknown", in_run=in_run, in_failure=in_failure,
+    in_log=in_log,
     examples=(
+        fires(_PROGRAM.format(rate=0.01, change="pass", loss="-torch.log(out.relu()).mean()"),
+              "`log` of 0 makes the loss", "clamp_min", line="torch.log(", title="log of zero"),
+        fires(_PROGRAM.format(rate=0.01, change="x[0, 0] = float('nan') if step == 3 else 0",
+                              loss=_SQUARE), "the data brings NaN: 1 of 32",
+              line="loss.backward()", title="in the data"),
+        fires(_PROGRAM.format(rate=50.0, change="pass", loss=_SQUARE),
+              "the loss grew", "smaller learning rate", title="steps too large"),
+        fires(_PROGRAM.format(rate=0.01, change="pass", loss=_SQUARE + " / (x * 0).sum()"),
+              "a division by zero makes the loss", line="/ (x * 0)", title="division"),
+        quiet(_PROGRAM.format(rate=0.01, change="pass", loss=_SQUARE), title="finite"),
         fires(_LOG.format("0.7") + _LINE.format(50, 0.01, "nan"), "the loss became NaN after 0.7",
               "set_detect_anomaly", kind="log", title="nan"),
         fires(_LOG.format("48.5") + _LINE.format(50, 0.01, "nan"), "the steps are too large",
@@ -140,6 +191,8 @@ RULE = Rule(
         fires("Loss is nan, stopping training\n", "from the first one", kind="log", title="stop"),
         fires("RuntimeError: Function 'SqrtBackward0' returned nan values in its 0th output.\n",
               "the gradient of `Sqrt` is NaN", kind="log", title="anomaly"),
+        fires("RuntimeError: probability tensor contains either `inf`, `nan` or element < 0\n",
+              "hold NaN or infinity", kind="log", title="checked"),
         quiet(_LOG.format("0.7") + "Gradient overflow. Skipping step, loss scaler 0 reducing loss "
               "scale to 32768.0\n" + _LINE.format(50, 0.01, 0.6), kind="log",
               title="a skipped step"),
