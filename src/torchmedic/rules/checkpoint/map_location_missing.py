@@ -14,12 +14,16 @@ Never.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 
-from torchmedic.model import Fix, Problem, Rule, fires, quiet
+from torchmedic.model import Edit, Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure
 from torchmedic.remedies import raised
+from torchmedic.source.flow import trace_of
+from torchmedic.source.flow.training import place
+from torchmedic.source.script import Script
 
 WORDS = ("attempting to deserialize",)
 GONE = re.compile(r"Attempting to deserialize object on (?:a )?CUDA device(?: (?P<number>\d+))?")
@@ -37,19 +41,55 @@ def in_failure(failure: Failure) -> Iterator[Problem]:
                       "safe"))
 
 
+def in_source(script: Script) -> Iterator[Problem]:
+    """A program for GPU or CPU that loads what another run saved."""
+    text = "\n".join(script.lines)
+    if "torch.load" not in text or "is_available" not in text or "torch.save" in text:
+        return
+    for event in trace_of(script).of("load"):
+        node = event.node
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "torch.load" and (
+                event.file == script.file and not any(k.arg in (
+                    "map_location", None) for k in node.keywords) and len(node.args) == 1):
+            yield Problem(
+                "the checkpoint comes back on the device it was saved on, which may not be here",
+                where=place(script.file, event), severity="info", confidence="possible",
+                evidence=(Evidence("the program also runs without a GPU", "source"),),
+                fix=Fix("`map_location=device`, or `map_location=\"cpu\"`", "", "safe",
+                        edits=_edits(node)))
+
+
+def _edits(call: ast.Call) -> tuple[Edit, ...]:
+    parts = [*call.args, *(k.value for k in call.keywords)]
+    last = max(parts, key=lambda n: (n.end_lineno or 0, n.end_col_offset or 0))
+    at = last.end_lineno or last.lineno, last.end_col_offset or 0
+    return (Edit(*at, *at, ', map_location="cpu"'),)
+
+
 _LOG = """Traceback (most recent call last):
   File "fit.py", line 8, in <module>
     state = torch.load("last.pt")
 RuntimeError: Attempting to deserialize object on {}. Please use torch.load with map_location.
 """
+_PROGRAM = """
+import torch
+
+device = "cuda" if torch.cuda.is_available() else "cpu"
+model = torch.nn.Linear(2, 3).to(device)
+model.load_state_dict(torch.load("net.pt"%s))
+"""
 
 RULE = Rule(
     name="map-location-missing", doc=__doc__, category="code", in_failure=in_failure,
+    in_source=in_source,
     examples=(
         fires(_LOG.format("a CUDA device but torch.cuda.is_available() is False"),
               "saved on a GPU that is not here", 'map_location="cpu"', kind="log"),
         fires(_LOG.format("CUDA device 3 but torch.cuda.device_count() is 1"), "saved on GPU 3",
               kind="log", title="number"),
+        fires(_PROGRAM % "", "the device it was saved on", kind="source", line="torch.load",
+              title="in source"),
+        quiet(_PROGRAM % ", map_location=device", kind="source", title="mapped"),
         quiet(_LOG.replace("Attempting to deserialize object on {}", "bad file"), kind="log"),
     ),
 )

@@ -17,12 +17,17 @@ import ast
 from collections.abc import Iterator
 
 from torchmedic import wording
-from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
+from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure, Frame, Iteration, Run
 from torchmedic.source.blocks import Loop
+from torchmedic.source.paths import inside
+from torchmedic.source.script import Script
+from torchmedic.trainings import training
 
 FIX = Fix("start the next pass there: `except StopIteration: iterator = iter(loader)`",
           detail="and take the next batch from it")
+ONCE = ("iter", "enumerate", "zip", "map", "filter", "reversed")
+"""Calls that give an iterator, which can be gone over once."""
 
 
 def in_failure(failure: Failure) -> Iterator[Problem]:
@@ -96,6 +101,50 @@ def _holds(test: ast.expr, frame: Frame) -> bool:
             ast.GtE: left >= right, ast.NotEq: left != right}.get(type(test.ops[0]), False)
 
 
+def in_source(script: Script) -> Iterator[Problem]:
+    """An iterator that the first epoch uses up, gone over again in each of the next."""
+    if "torch" not in "\n".join(script.lines):
+        return
+    bodies: list[ast.AST] = [script.tree, *(f.node for f in script.functions)]
+    for body in bodies:
+        made = {n.targets[0].id: n for n in inside(body) if isinstance(n, ast.Assign)
+                and isinstance(n.targets[0], ast.Name) and _once(n.value)}
+        for epochs in (n for n in inside(body) if isinstance(n, ast.For) and _again(n)):
+            inner = [n for n in inside(epochs) if isinstance(n, ast.For)]
+            stored = {n.id for n in ast.walk(epochs) if isinstance(n, ast.Name)
+                      and isinstance(n.ctx, ast.Store)}
+            for loop in inner:
+                name = ast.unparse(loop.iter).removeprefix("tqdm(").removesuffix(")")
+                start = made.get(name)
+                if start is not None and name not in stored and start.lineno < epochs.lineno:
+                    yield _used_up(script, loop, start)
+
+
+def _once(node: ast.expr) -> bool:
+    """It can be gone over once: `iter(loader)`, `enumerate(loader)`, a generator."""
+    return isinstance(node, ast.GeneratorExp) or (
+        isinstance(node, ast.Call) and ast.unparse(node.func) in ONCE)
+
+
+def _again(loop: ast.For) -> bool:
+    """A loop that goes round more than once without leaving."""
+    return "range(" in ast.unparse(loop.iter) and not any(
+        isinstance(n, (ast.Break, ast.Return)) for n in loop.body)
+
+
+def _used_up(script: Script, loop: ast.For, start: ast.Assign) -> Problem:
+    function = script.function_at(loop.lineno)
+    name = ast.unparse(start.targets[0])
+    return Problem(
+        f"`{name}` is used up in the first epoch: the others go over nothing",
+        where=Place(file=script.file, line=loop.lineno,
+                    function=function.name if function else None), confidence="certain",
+        evidence=(Evidence(f"line {start.lineno}: `{ast.unparse(start)}`, once for all epochs",
+                           "source"),),
+        fix=Fix(f"`{ast.unparse(start.value)}` in the inner loop, in the place of `{name}`", "",
+                "unsafe"))
+
+
 _PROGRAM = """
 import torch
 from torch import nn
@@ -116,13 +165,18 @@ train({steps})
 
 RULE = Rule(
     name="iterator-exhausted", doc=__doc__, category="code", in_failure=in_failure,
-    in_run=in_run,
+    in_run=in_run, in_source=in_source,
     examples=(
         fires(_PROGRAM.format(condition="step < max_steps", steps=100), "after 3 batches",
               "while `step < max_steps`", line="x = next(batches)"),
         fires(_PROGRAM.format(condition="step < max_steps", steps=100)
               .replace("except StopIteration", "except ValueError"),
               "at its end", line="x = next(batches)"),
+        fires(training(more="batches = enumerate(loader)\n").replace(
+            "for x, y in loader", "for i, (x, y) in batches"), "used up in the first epoch",
+              kind="source", line="in batches", title="enumerated once"),
+        quiet(training(before="batches = iter(loader)").replace("in loader", "in batches"),
+              kind="source", title="anew in each epoch"),
         quiet(_PROGRAM.format(condition="step < max_steps", steps=3)),
         quiet(_PROGRAM.format(condition="True", steps=100), title="one pass is the plan"),
     ),

@@ -95,6 +95,7 @@ RULE = Rule(
         quiet(_program("try:\n    x, y = next(batches)\nexcept StopIteration:\n"
                        "    batches = iter(loader)\n    x, y = next(batches)\n",
                        "batches = iter(loader)\n"), kind="source", title="anew at the end"),
-        quiet(training(before="x, y = next(iter(loader))"), kind="source", title="a look per epoch"),
+        quiet(training(before="x, y = next(iter(loader))"), kind="source",
+              title="a look per epoch"),
     ),
 )

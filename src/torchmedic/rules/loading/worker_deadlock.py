@@ -22,10 +22,27 @@ from dataclasses import replace
 
 from torchmedic import wording, workers
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
-from torchmedic.observed import Frame, Process, Run, Stall
+from torchmedic.observed import Failure, Frame, Process, Run, Stall
+from torchmedic.remedies import raised
 
 LOCKS = ("lock", "rlock", "filelock", "mutex", "semaphore", "condition")
 IDLE = 0.2  # cores; a worker that computes is slow, not deadlocked
+
+WORDS = ("dataloader timed out",)
+TIMED_OUT = re.compile(r"DataLoader timed out after (?P<seconds>\d+) seconds")
+
+
+def in_failure(failure: Failure) -> Iterator[Problem]:
+    """The loader's own `timeout=` passed; a log does not show the worker's stack."""
+    told = TIMED_OUT.search(failure.message)
+    if told is not None and failure.how == "logged":
+        yield Problem(
+            f"no worker gave a batch within {told['seconds']} s; the log does not say where they "
+            "were", where=failure.place, evidence=(raised(failure),), category="unknown",
+            confidence="likely", fix=Fix(
+                "look at the stack of a worker while it waits; with `num_workers=0` the same line "
+                "is slow or stands still", "slow storage and a lock taken before the fork do this; "
+                "a larger `timeout` only helps the first", command="py-spy dump --pid WORKER_PID"))
 
 
 def in_run(run: Run) -> Iterator[Problem]:
@@ -115,8 +132,10 @@ if __name__ == "__main__":
 """
 
 RULE = Rule(
-    name="worker-deadlock", doc=__doc__, category="code", in_run=in_run,
+    name="worker-deadlock", doc=__doc__, category="code", in_failure=in_failure, in_run=in_run,
     examples=(
+        fires("RuntimeError: DataLoader timed out after 30 seconds\n", "within 30 s", "py-spy",
+              kind="log", title="timeout"),
         fires(_PROGRAM.format(seconds=2, workers=1), "waits in `__getitem__`", "started by fork",
               'multiprocessing_context="spawn"', line="with lock:",
               options=("--hang-after", "4", "--hang-stop")),

@@ -15,6 +15,7 @@ A step that a gradient scaler skips now and then.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 
@@ -23,6 +24,10 @@ from torchmedic.logtext import Hit
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure, Log, Run
 from torchmedic.remedies import raised
+from torchmedic.source.flow import trace_of
+from torchmedic.source.flow.training import place
+from torchmedic.source.script import Script
+from torchmedic.trainings import module
 
 WORDS = ("nan", "inf", "loss scale", "loss_scale", "invalid numeric")
 ANOMALY = re.compile(r"Function '(?P<op>\w+)' returned nan values in its (?P<n>\d+)th output")
@@ -71,6 +76,28 @@ def in_run(run: Run) -> Iterator[Problem]:
     for process in run.processes:
         if process.non_finite is not None:
             yield nonfinite.problem(run, process.non_finite)
+
+
+def in_source(script: Script) -> Iterator[Problem]:
+    """`log(1 - p)` of a sigmoid that reaches 1: the logarithm of zero."""
+    seen = set()
+    for event in trace_of(script).of("log"):
+        inner = event.value
+        if inner is None or inner.type != "Sub" or len(inner.args) != 2 or id(event.node) in seen:
+            continue
+        one, chance = inner.args
+        if one.kind == "const" and one.data in (1, 1.0) and chance.kind == "tensor" and (
+                chance.act == "sigmoid" and chance.type != "clamped" and event.grad is not False):
+            seen.add(id(event.node))
+            made = getattr(chance.act_node, "lineno", 0)
+            yield Problem(
+                f"`{ast.unparse(event.node)}` is minus infinity where the sigmoid reaches 1",
+                where=place(script.file, event), severity="warning", confidence="likely",
+                category="code",
+                evidence=(Evidence(f"line {made}: the sigmoid is exactly 1 in float32 for scores "
+                                   "above 17; 0 times infinity is NaN", "source"),),
+                fix=Fix("`F.binary_cross_entropy_with_logits` on the scores",
+                        "or `F.binary_cross_entropy`, which bounds the logarithm", "unsafe"))
 
 
 def in_log(log: Log) -> Iterator[Problem]:
@@ -169,11 +196,16 @@ for step in range(60):
     optimizer.step()
 """
 _SQUARE = "((out - x.sum(1, keepdim=True)) ** 2).mean()"
+_BY_HAND = """
+p = torch.sigmoid(self.layer(x))
+p = %s
+return -(x[:, :3] * torch.log(p) + (1 - x[:, :3]) * torch.log(1 - p)).mean()
+"""
 
 RULE = Rule(
     name="non-finite-loss", doc=__doc__, category="unknown", in_run=in_run, in_failure=in_failure,
     in_log=in_log,
-    examples=(
+    in_source=in_source, examples=(
         fires(_PROGRAM.format(rate=0.01, change="pass", loss="-torch.log(out.relu()).mean()"),
               "`log` of 0 makes the loss", "clamp_min", line="torch.log(", title="log of zero"),
         fires(_PROGRAM.format(rate=0.01, change="x[0, 0] = float('nan') if step == 3 else 0",
@@ -188,6 +220,11 @@ RULE = Rule(
               "set_detect_anomaly", kind="log", title="nan"),
         fires(_LOG.format("48.5") + _LINE.format(50, 0.01, "nan"), "the steps are too large",
               kind="log", title="grew"),
+        fires(module(_BY_HAND % "p", more="model(torch.randn(4, 8))"),
+              "where the sigmoid reaches 1", kind="source", line="torch.log(1 - p)",
+              title="log of one minus a sigmoid"),
+        quiet(module(_BY_HAND % "p.clamp(1e-6, 1 - 1e-6)", more="model(torch.randn(4, 8))"),
+              kind="source", title="clamped"),
         fires("Loss is nan, stopping training\n", "from the first one", kind="log", title="stop"),
         fires("RuntimeError: Function 'SqrtBackward0' returned nan values in its 0th output.\n",
               "the gradient of `Sqrt` is NaN", kind="log", title="anomaly"),

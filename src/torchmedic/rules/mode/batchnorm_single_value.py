@@ -19,11 +19,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from torchmedic import sourceloaders
 from torchmedic.batches import is_last, last_batch, matchers, rest_of
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure, Loader
 from torchmedic.remedies import drop_last, raised
 from torchmedic.shapes import layer, numbers, written
+from torchmedic.source.flow import Event, Trace, Value, trace_of
+from torchmedic.source.flow.layers import known, number
+from torchmedic.source.flow.training import node_place
+from torchmedic.source.script import Script
 from torchmedic.wording import plural
 
 WORDS = ("more than 1 value per channel",)
@@ -60,6 +65,48 @@ def _fix(failure: Failure, loader: Loader | None) -> Fix:
                "larger than 1×1", EVAL)
 
 
+def in_source(script: Script) -> Iterator[Problem]:
+    """A last batch of one sample, or batches of one, through `BatchNorm1d` in training."""
+    trace = trace_of(script)
+    for loader in sourceloaders.loaders(trace):
+        size, count = _sizes(loader)
+        if size is None or (size != 1 and (count is None or count % size != 1)):
+            continue
+        for event in trace.of("forward"):
+            if event.target is None or event.target.name != "BatchNorm1d" or not event.more["args"]:
+                continue
+            shape = known(event.more["args"][0])
+            if shape is not None and len(shape) == 2 and _trained(trace, event, loader):
+                yield _single(script, loader, size, count, getattr(event.target.node, "lineno", 0))
+                break
+
+
+def _sizes(loader: Value) -> tuple[int | None, int | None]:
+    """Batch size and number of samples; nothing where the last batch is left out."""
+    given = loader.keyword("batch_size", 1)
+    size = 1 if given is None else number(given)
+    kept = not any(k in loader.kwargs for k in ("drop_last", "batch_sampler", "sampler", "**"))
+    return (size if kept else None), sourceloaders.samples(sourceloaders.dataset(loader))
+
+
+def _trained(trace: Trace, event: Event, loader: Value) -> bool:
+    """The layer runs in a loop over this loader that goes backward, and not after `eval()`."""
+    over = [f for f in event.loops if f.value is not None and (
+        f.value is loader or f.value.owner is loader)]
+    return bool(over) and bool(trace.inside(over[-1], "backward"))
+
+
+def _single(script: Script, loader: Value, size: int, count: int | None, line: int) -> Problem:
+    what = "every batch has a single sample" if size == 1 else (
+        f"the last batch has a single sample: {count} samples in batches of {size} leave 1")
+    return Problem(
+        f"`BatchNorm1d` gets one value per channel: {what}",
+        where=node_place(script.file, loader.node),
+        evidence=(Evidence(f"line {line}: `BatchNorm1d` can't normalize one value", "source"),),
+        fix=Fix("a batch size of 2 or more for training", EVAL, "unsafe") if size == 1 else
+        drop_last(EVAL))
+
+
 _PROGRAM = """
 import torch
 from torch import nn
@@ -84,7 +131,7 @@ ValueError: Expected more than 1 value per channel when training, got input size
 in_failure, in_run = matchers(problems)
 RULE = Rule(
     name="batchnorm-single-value", doc=__doc__, category="code", in_failure=in_failure,
-    in_run=in_run,
+    in_run=in_run, in_source=in_source,
     examples=(
         fires(_PROGRAM % "batch_size=4", "BatchNorm1d `1` gets one value per channel",
               "the last batch has a single sample", "9 samples in batches of 4 leave 1",
@@ -93,6 +140,11 @@ RULE = Rule(
               "a batch size of 2 or more", title="batch size 1"),
         fires(_LOG, "batch normalisation gets one value per channel", "(1, 512, 1, 1)",
               "drop_last=True", kind="log", title="old wording"),
+        fires(_PROGRAM % "batch_size=4", "9 samples in batches of 4 leave 1", kind="source",
+              line="DataLoader", title="last batch in source"),
+        fires(_PROGRAM % "batch_size=1", "every batch has a single sample", kind="source",
+              title="batches of one in source"),
+        quiet(_PROGRAM % "batch_size=3", kind="source", title="no rest in source"),
         quiet(_PROGRAM % "batch_size=4, drop_last=True", title="last batch dropped"),
         quiet(_PROGRAM % "batch_size=3", title="no rest"),
         quiet("import torch\nnet = torch.nn.BatchNorm1d(5).eval()\nnet(torch.zeros(1, 5))\n",

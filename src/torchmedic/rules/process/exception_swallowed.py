@@ -23,6 +23,9 @@ from torchmedic import caught, wording
 from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure, Frame, Iteration, Process, Run
 from torchmedic.source.blocks import Handler
+from torchmedic.source.script import Script
+from torchmedic.sourcecatches import hidden
+from torchmedic.trainings import STEP, indented, training
 
 FIX = Fix("catch only the exception you expect there, and re-raise all others (`raise`)")
 
@@ -41,6 +44,17 @@ def in_run(run: Run) -> Iterator[Problem]:
                 yield _seen(run, process, failure, lost)
         if not told and run.ending.code == 0 and process is run.main:
             yield from _unseen(run, process)
+
+
+def in_source(script: Script) -> Iterator[Problem]:
+    for found in hidden(script):
+        handler = found.handler
+        yield Problem(
+            f"`{handler.text}: {handler.kind}` hides every error of the training step and "
+            f"{found.does}", where=Place(file=script.file, line=handler.line), severity="warning",
+            confidence="likely",
+            fix=FIX, evidence=(Evidence(f"line {found.event.line}: the step is inside its `try`",
+                                        "source"),))
 
 
 def _seen(run: Run, process: Process, failure: Failure, lost: str) -> Problem:
@@ -300,7 +314,15 @@ for number in range(5):
 
 RULE = Rule(
     name="exception-swallowed", doc=__doc__, category="code", level="symptom", in_run=in_run,
+    in_source=in_source,
     examples=(
+        fires(training("try:\n" + indented(STEP, 1) + "except Exception:\n    continue"),
+              "hides every error of the training step and goes on", kind="source",
+              line="except Exception:", title="in source"),
+        quiet(training("try:\n" + indented(STEP, 1) + "except Exception as error:\n"
+                       "    print(error)\n    continue"), kind="source", title="printed"),
+        quiet(training("try:\n" + indented(STEP, 1) + "except StopIteration:\n    break"),
+              kind="source", title="one kind"),
         fires(_PROGRAM.format(width=4, body="loss = net(x).square().mean() if x is not data[1] "
                                             "else {}['weight']", kind="Exception", then="break"),
               "swallowed by `except Exception: break` at train.py:15", "in batch 2",
