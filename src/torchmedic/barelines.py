@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from torchmedic.diagnosis import diagnose_log
+from torchmedic.logs.completion import completed
 from torchmedic.logs.told import told
 from torchmedic.model import Finding, Rule
 from torchmedic.observed import Failure, Log
@@ -35,6 +36,8 @@ def diagnose(log: Log, rules: Sequence[Rule]) -> tuple[Finding, ...]:
 
 
 def _failures(log: Log) -> Iterator[Failure]:
+    if completed(log.lines) is not None:
+        return
     filled = [number for number, line in enumerate(log.lines, 1) if line.strip()]
     for number in filled:
         line = log.lines[number - 1].strip()

@@ -5,17 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from torchmedic.failures import only_reports
+from torchmedic.failures import CUT_OFF, only_reports
+from torchmedic.logs.completion import completed
 from torchmedic.logs.lines import HEADER
+from torchmedic.logs.tracebacks import GOT_OVER
 from torchmedic.model import Finding, Verdict
 from torchmedic.observed import Log
 
 BAD = re.compile(
-    r"Segmentation fault|core dumped|\bKilled\b|\bAborted\b|Bus error|Fatal Python error"
+    r"Segmentation fault|core dumped|(?:^|\d |: )Killed\b(?! \w)|\bAborted\b|Bus error"
+    r"|Fatal Python error"
     r"|killed by signal|[Ss]ignal (?:9|11|6|7)\b|SIG(?:KILL|SEGV|ABRT|BUS)"
     r"|(?:exit(?:ed)?[ _-]?(?:with )?(?:code|status)|exitcode) ?:? ?(?!0\b)-?\d"
     r"|\b(?:CRITICAL|FATAL)\b|Exiting due to|terminate called|ChildFailedError"
-    r"|^\W*(?:ERROR|Error|error)\b|^[\w.]*(?:Error|Exception)\b(?! ignored)")
+    r"|^\W*(?:ERROR|Error|error)\b(?!\W*[\d.]+(?:\s|$|%))"
+    r"|^[\w.]*(?:Error|Exception)\b(?! ignored|\W*[\d.]+(?:\s|$|%))")
 PROMPT = re.compile(r"^(?:\([\w.-]+\) ?)?[\w.-]+@[\w.-]+:[^$#]*[$#]"
                     r"|^PS [A-Z]:\\[^>]*>|^[A-Z]:\\[^>]*>")
 UNREADABLE = 0.2
@@ -35,6 +39,8 @@ def verdict(log: Log, findings: Sequence[Finding]) -> Verdict | None:
     text = "".join(shown)
     if text.count("\ufffd") > UNREADABLE * len(text):
         return Verdict("unknown", None, "this is no text: a log in UTF-8 or UTF-16 is expected")
+    if completed(log.lines) is not None:
+        return Verdict("none", None, "no failure found in this log")
     bad = next((line for line in reversed(shown) if BAD.search(line) and not _ignored(line, log)),
                None)
     if bad is not None:
@@ -50,7 +56,9 @@ def verdict(log: Log, findings: Sequence[Finding]) -> Verdict | None:
 
 def _ignored(line: str, log: Log) -> bool:
     """Part of an exception that Python ignored, or of a loader's thread after the end."""
-    return any((f.swallowed or (f.thread and only_reports(f)))
+    if GOT_OVER.search(line):
+        return True
+    return any((f.swallowed or (f.thread and f.short_type in CUT_OFF and only_reports(f)))
                and line.startswith((f.type, f"Exception in thread {f.thread}"))
                for f in log.failures)
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from torchmedic.logs.completion import completed
 from torchmedic.logs.cpp import thrown_at
 from torchmedic.logs.lines import FRAME_START, HEADER, Line, as_lines, tagged
 from torchmedic.logs.messages import EXCEPTION, HEADLESS, Raised, message_at
@@ -20,6 +21,7 @@ WRAP = re.compile(r"Original Traceback \(most recent|-- Process \d+ terminated w
 CHAINS = ("During handling of the above exception", "The above exception was the direct cause")
 IGNORED = re.compile(r"Exception ignored (?:in|while|on)\b")
 THREAD = re.compile(r"Exception in thread (.+?):\s*$")
+GOT_OVER = re.compile(r"\bretry|\btrying again|\bskipping\b|\bfalling back\b", re.IGNORECASE)
 GROUP = re.compile(r"\s*[+|] (?:Exception Group )?Traceback \(most recent")
 MARGIN = re.compile(r"\s*(?:[|] ?|[+] )")
 
@@ -32,8 +34,17 @@ def read_log(text: str | Iterable[str], source: str = "log") -> Log:
         streams.setdefault(line.stream, []).append(line)
     found = [f for stream in streams.values() for f in _Parser(stream).failures()]
     found.sort(key=lambda failure: failure.line_number or 0)
-    found = [_with_settings(failure, lines) for failure in found]
+    done = completed(lines) if found else None
+    found = [_with_settings(failure, lines) for failure in found
+             if not _got_over(failure, done)]
     return Log(tuple(lines), tuple(found), source)
+
+
+def _got_over(failure: Failure, done: int | None) -> bool:
+    """The program said that it tries again, or later that it is done."""
+    if not failure.frames and GOT_OVER.search(failure.message.partition("\n")[0]):
+        return True
+    return done is not None and (failure.line_number or 0) < done
 
 
 def _with_settings(failure: Failure, lines: list[str]) -> Failure:

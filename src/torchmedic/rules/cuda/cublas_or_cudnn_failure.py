@@ -29,6 +29,7 @@ STATUS = re.compile(r"(?P<status>(?:CUBLAS|CUDNN|CUSOLVER|CUFFT|CUSPARSE)_STATUS
                     r"|cublas runtime error|cu(?:FFT|SPARSE|SOLVER|DNN) error: |CUFFT_\w+")
 VERSION = re.compile(r"VERSION_MISMATCH|cuDNN version incompatibility|Could not load library "
                      r"libcudnn|undefined symbol: cu(?:blas|dnn)|STATUS_ARCH_MISMATCH")
+ASSERTED = re.compile(r"device-side assert|\.(?:cu|cuh|h):\d+:.*Assertion .*failed")
 INDEX = re.compile(r"index out of range|is out of bounds|IndexError")
 Told = tuple[str, Category, Confidence, Fix]
 ELSE: Told = (
@@ -60,8 +61,8 @@ def in_failure(failure: Failure) -> Iterator[Problem]:
 
 def in_log(log: Log) -> Iterator[Problem]:
     hit = logtext.first(log, VERSION) or logtext.first(log, STATUS)
-    if hit is None or "device-side assert" in "\n".join(log.lines):
-        return
+    if hit is None or logtext.first(log, ASSERTED):
+        return  # `device-side-assert`
     failure = logtext.said_by(log, STATUS)
     told = _judged(hit.text, logtext.first(log, INDEX) is not None)
     yield _problem(told, failure.place if failure else None, (hit, *_named(log, told)),
