@@ -30,6 +30,26 @@ def in_source(script: Script) -> Iterator[Problem]:
         cleared = _between(trace, update) or _every_batch(trace, update)
         if cleared:
             yield _problem(script, update, cleared)
+    for step in trace.of("step"):
+        late = _late(trace, step)
+        if late is not None:
+            yield _problem(script, *late)
+
+
+def _late(trace: Trace, step: Event) -> tuple[Update, Event] | None:
+    """step, backward: in this order in each round, with a clear before the next step."""
+    loop = step.loops[-1] if step.loops else None
+    if loop is None or step.more["closure"] or step.target is None:
+        return None
+    around = [e for e in trace.inside(loop, "backward") if e.loops == step.loops]
+    if not around or around[0].at < step.at or conditions(around[0]) != conditions(step):
+        return None
+    update = Update(around[0], step, loop)
+    for clear in trace.inside(loop, "clear"):
+        if clear.loops == step.loops and conditions(clear) == conditions(step) and _same(
+                update, clear) and (clear.at < step.at or clear.at > update.backward.at):
+            return update, clear
+    return None
 
 
 def _every_batch(trace: Trace, update: Update) -> Event | None:
@@ -95,6 +115,12 @@ _FINITE = STEP.replace("optimizer.step()", "if torch.isfinite(loss):\n    optimi
 RULE = Rule(
     name="accumulation-discarded", doc=__doc__, category="code", severity="warning",
     in_source=in_source, examples=(
+        fires(training("loss = criterion(model(x), y)\noptimizer.zero_grad()\noptimizer.step()\n"
+                       "loss.backward()"), kind="source", line="optimizer.zero_grad()",
+              title="step before backward"),
+        quiet(training("optimizer.step()\noptimizer.zero_grad()\n"
+                       "loss = criterion(model(x), y)\nloss.backward()"), kind="source",
+              title="step of the round before"),
         fires(training(_EVERY, index=True), "cleared before `step()`", kind="source",
               line="optimizer.zero_grad()", title="every batch"),
         fires(training(_BETWEEN), kind="source", line="optimizer.zero_grad()", title="between"),

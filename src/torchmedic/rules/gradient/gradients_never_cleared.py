@@ -14,6 +14,7 @@ Gradient accumulation, where the gradients are cleared after each `step()`.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
@@ -46,6 +47,31 @@ def in_source(script: Script) -> Iterator[Problem]:
     for update in updates(trace):
         if not clears(trace, update.loop, update.step.target):
             yield _problem(trace, update)
+    yield from _by_hand(script, trace)
+
+
+def _by_hand(script: Script, trace: Trace) -> Iterator[Problem]:
+    """`w -= lr * w.grad` in a loop that goes backward and never clears `w.grad`."""
+    seen = set()
+    for event in trace.of("backward"):
+        loop = event.loops[-1].node if event.loops else None
+        if loop is None or id(loop) in seen or event.file != script.file:
+            continue
+        seen.add(id(loop))
+        text = ast.unparse(loop)
+        if any(word in text for word in ("zero", "clear", ".grad = ", "requires_grad", "step(")):
+            continue
+        used = next((n for n in ast.walk(loop) if isinstance(n, ast.AugAssign)
+                     and isinstance(n.op, ast.Sub) and any(
+                         isinstance(g, ast.Attribute) and g.attr == "grad"
+                         for g in ast.walk(n.value))), None)
+        if used is not None:
+            yield Problem(
+                f"`{ast.unparse(used)}` uses the gradients of all rounds so far: nothing clears "
+                "them", where=place(script.file, event), confidence="likely",
+                evidence=(Evidence(f"line {event.line}: `backward()` adds to the gradients",
+                                   "source"),),
+                fix=Fix("`.grad.zero_()` after the update", "", "unsafe"))
 
 
 def _problem(trace: Trace, update: Update) -> Problem:
@@ -68,8 +94,6 @@ def _problem(trace: Trace, update: Update) -> Problem:
 def _owner(step: Event) -> str:
     args = getattr(step.node, "args", [])
     if step.value is not None and args:
-        import ast
-
         return ast.unparse(args[0])  # scaler.step(optimizer)
     return written(step)
 

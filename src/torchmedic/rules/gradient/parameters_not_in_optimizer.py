@@ -75,7 +75,7 @@ def _held(made: Value) -> list[Value]:
 def _has_parameters(module: Value) -> bool:
     return module.kind == "module" and (
         module.name in WITH or module.name.startswith("Conv")) and (
-        module.type.startswith("torch.nn.") and "*frozen" not in module.attrs)
+        module.type.startswith("torch.nn.") and not {"*frozen", "*maybe"} & set(module.attrs))
 
 
 def _trained(trace: Trace, event: Event, optimizers: list[Value]) -> bool:

@@ -343,12 +343,14 @@ class Interpreter(Calls):
             return either(value.items)
         if value.kind == "unknown" and value.data == "batch":
             return Value("tensor", "", node, self.file, data="batch", device=value.device)
-        return Value("unknown", "", node, self.file)
+        return Value("unknown", "", node, self.file, owner=value.owner)
 
     def assign_attribute(self, target: ast.Attribute, value: Value, node: ast.AST,
                          again: bool) -> None:
         base = self.value(target.value)
         self.event("set", node, base, value, name=target.attr, again=again, spot=target)
+        if target.attr == "requires_grad" and (value.kind != "const" or not value.data):
+            self.freeze(base, sure=value.kind == "const" and not self.branched())
         for option in base.options():
             old = option.attrs.get(target.attr)
             unsure = base.kind == "either" or self.branched()
@@ -364,6 +366,9 @@ class Interpreter(Calls):
         for option in base.options():
             if key.kind == "const" and isinstance(key.data, str):
                 option.attrs[f"[{key.data}]"] = value
+            elif option.kind in ("list", "module") and type(key.data) is int and (
+                    -len(option.items) <= key.data < len(option.items)) and not self.branched():
+                option.items[key.data] = value
             elif option.kind in ("list", "dict", "module") and len(option.items) < 64:
                 option.items.append(value)
             elif option.kind == "tensor" and value.kind == "tensor":

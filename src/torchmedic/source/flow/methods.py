@@ -193,6 +193,13 @@ class Methods(Expressions):
         self.event("register", node, base, args[1] if len(args) > 1 else None)
         return const(None)
 
+    def freeze(self, base: Value, sure: bool) -> None:
+        """One of the parameters of some modules is frozen: all of them, where that is sure."""
+        if base.owner is not None and base.owner.kind == "parameters":
+            for held in base.owner.items:
+                for module in family(held).values():
+                    module.attrs["*frozen" if sure else "*maybe"] = const(True)
+
     def frozen(self, base: Value) -> None:
         for module in family(base).values():
             module.attrs["*frozen"] = const(True)
@@ -242,6 +249,9 @@ class Methods(Expressions):
     def on_unknown(self, base: Value, name: str, args: list[Value], kwargs: dict[str, Value],
                    node: ast.Call) -> Value | None:
         """An array of numpy; nothing else is known of here."""
+        if name == "requires_grad_":
+            self.freeze(base, sure=bool(args) and self.truth(args[0]) is False)
+            return base
         if base.type != "array":
             return None
         if name == "astype":
