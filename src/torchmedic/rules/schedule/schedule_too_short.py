@@ -17,9 +17,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
+from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure
 from torchmedic.remedies import raised
+from torchmedic.source.flow import Value, trace_of
+from torchmedic.source.flow.layers import number
+from torchmedic.source.script import Script
+from torchmedic.trainings import STEP, training
+from torchmedic.turns import times, turns
 
 WORDS = ("tried to step",)
 STEPS = re.compile(r"Tried to step (?P<asked>\d+) times\. The (?:specified|total) number "
@@ -42,6 +47,34 @@ def in_failure(failure: Failure) -> Iterator[Problem]:
     )
 
 
+def in_source(script: Script) -> Iterator[Problem]:
+    """A schedule of a known length that loops of known lengths step too often."""
+    for event in trace_of(script).of("schedule"):
+        made = event.target
+        asked, total = times(event), _total(made) if made is not None else None
+        if made is None or asked is None or total is None or asked <= total:
+            continue
+        loops = " × ".join(str(turns(loop)) for loop in event.loops)
+        yield Problem(
+            f"the schedule was made for {total} steps and is stepped {asked} times",
+            where=Place(file=made.file or script.file,
+                        line=getattr(made.node, "lineno", event.line)),
+            evidence=(Evidence(f"line {event.line}: `step()` in loops of {loops} turns",
+                               "source"),),
+            fix=Fix("`steps_per_epoch=len(loader), epochs=…` from the loader and the loop that are "
+                    "really used", "", "unsafe"))
+        return
+
+
+def _total(made: Value) -> int | None:
+    if made.name != "OneCycleLR":
+        return None
+    if made.keyword("total_steps", 2) is not None:
+        return number(made.keyword("total_steps", 2))
+    epochs, each = number(made.keyword("epochs", 3)), number(made.keyword("steps_per_epoch", 4))
+    return epochs * each if epochs is not None and each is not None else None
+
+
 _PROGRAM = """
 import torch
 torch.set_num_threads(1)
@@ -54,12 +87,18 @@ for x in torch.randn(4, 3, 2):
     optimizer.step()
     schedule.step()
 """
+_CYCLE = training(STEP + "schedule.step()\n", more=(
+    "schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=%d)\n"))
 
 RULE = Rule(
     name="schedule-too-short", doc=__doc__, category="code", in_failure=in_failure,
+    in_source=in_source,
     examples=(
         fires(_PROGRAM % 3, "the schedule was made for 3 steps and is stepped 4 times",
               "steps_per_epoch=len(loader)", line="schedule.step()", title="one step more"),
+        fires(_CYCLE % 10, "made for 10 steps and is stepped 24 times", "loops of 3 × 8 turns",
+              kind="source", line="OneCycleLR", title="in source"),
+        quiet(_CYCLE % 24, kind="source", title="enough in source"),
         quiet(_PROGRAM % 5, title="enough steps"),
     ),
 )

@@ -18,12 +18,19 @@ import ast
 from collections.abc import Iterator
 
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
-from torchmedic.source.flow import Event, Trace, trace_of
+from torchmedic.source.flow import Event, Trace, Value, trace_of
+from torchmedic.source.flow.layers import number
 from torchmedic.source.flow.training import place, unconditional
 from torchmedic.source.script import Script
 from torchmedic.trainings import training
+from torchmedic.turns import turns
 
 EPOCHS = "epoch"
+LENGTHS = {
+    "CosineAnnealingLR": (("T_max", 1),), "PolynomialLR": (("total_iters", 1),),
+    "LinearLR": (("total_iters", 3),), "OneCycleLR": (("total_steps", 2),),
+}
+"""Arguments that say how many steps a schedule has, and their positions."""
 
 
 def in_source(script: Script) -> Iterator[Problem]:
@@ -52,29 +59,61 @@ def _wrong(trace: Trace, event: Event, steps: list[Event]) -> str:
         return ""
     step = inner[0]
     outside = step.loops[-1] not in event.frames
-    if made.name == "OneCycleLR" and outside and "steps_per_epoch" in made.kwargs:
+    if outside and _counts_batches(made):
         return "counts batches and is stepped once per epoch"
-    with_epochs = made.name in ("CosineAnnealingLR", "PolynomialLR", "LinearLR") and any(
-        EPOCHS in _text(v.node) or EPOCHS in _keyword(made.node, k)
-        for k, v in (("T_max", made.keyword("T_max", 1) or made),
-                     ("total_iters", made.keyword("total_iters", 3) or made)))
-    if not outside and unconditional(event, step.loops[-1]) and with_epochs:
+    if not outside and unconditional(event, step.loops[-1]) and _counts_epochs(
+            made, turns(step.loops[-2])):
         return "counts epochs and is stepped for every batch"
     return ""
 
 
-def _keyword(node: ast.AST | None, name: str) -> str:
-    """The text of an argument, where it does not speak of batches too."""
-    if not isinstance(node, ast.Call):
+def _counts_batches(made: Value) -> bool:
+    """Its length is that of a loader, times something or not."""
+    if made.name == "OneCycleLR" and "steps_per_epoch" in made.kwargs:
+        return True
+    return any("len(" in _written(made, name, at) and "load" in _written(made, name, at)
+               for name, at in LENGTHS.get(made.name, ()))
+
+
+def _counts_epochs(made: Value, epochs: int | None) -> bool:
+    """Its length is the number of epochs, or it would be over after a few batches."""
+    for name, at in LENGTHS.get(made.name, ()):
+        given = made.keyword(name, at)
+        text = _written(made, name, at)
+        bare = text.replace("args.", "").replace("self.", "").isidentifier()
+        if made.name != "OneCycleLR" and ((bare and EPOCHS in text) or (
+                epochs is not None and given is not None and number(given) == epochs)):
+            return True
+    if made.name == "StepLR" and epochs is not None:
+        size = number(made.keyword("step_size", 1))
+        return size is not None and size <= epochs and _falls(made, 2)
+    if made.name == "MultiStepLR" and epochs is not None:
+        given = made.keyword("milestones", 1)
+        marks = [number(m) for m in given.items] if given is not None else []
+        return bool(marks) and all(m is not None and m <= epochs for m in marks) and _falls(made, 2)
+    return False
+
+
+def _falls(made: Value, at: int) -> bool:
+    """By half or more each time."""
+    gamma = made.keyword("gamma", at)
+    return gamma is None or (gamma.kind == "const" and isinstance(gamma.data, float)
+                             and gamma.data <= 0.5)
+
+
+def _written(made: Value, name: str, at: int) -> str:
+    """The text of an argument, or of what its name was given."""
+    given = made.keyword(name, at)
+    if given is None:
         return ""
-    texts = [ast.unparse(k.value) for k in node.keywords if k.arg == name]
-    texts += [ast.unparse(a) for a in node.args[1:2]]
-    bare = (t for t in texts if t.replace("args.", "").replace("self.", "").isidentifier())
-    return next(bare, "")
-
-
-def _text(node: ast.AST | None) -> str:
-    return node.id if isinstance(node, ast.Name) else ""
+    call = made.node
+    spots = [k.value for k in call.keywords if k.arg == name] if isinstance(call, ast.Call) else []
+    spots += call.args[at:at + 1] if isinstance(call, ast.Call) else []
+    texts = [ast.unparse(spot) for spot in spots]
+    if texts and not texts[0].replace(".", "").isidentifier():
+        return texts[0]
+    deeper = ast.unparse(given.node) if isinstance(given.node, ast.BinOp) else ""
+    return deeper or next(iter(texts), "")
 
 
 _MADE = "epochs = 3\nscheduler = torch.optim.lr_scheduler."
@@ -95,6 +134,13 @@ RULE = Rule(
               kind="source", line="scheduler.step()", title="one cycle per epoch"),
         fires(training(_EACH, more=_COSINE), "stepped for every batch", kind="source",
               line="scheduler.step()", title="cosine per batch"),
+        fires(training(_EACH, more=_MADE + "StepLR(optimizer, step_size=2)\n"), kind="source",
+              line="scheduler.step()", title="steps of epochs per batch"),
+        fires(training(more=_COSINE.replace("=epochs)", "=epochs * len(loader))"),
+                       after="scheduler.step()"), "stepped once per epoch", kind="source",
+              title="cosine of batches per epoch"),
+        quiet(training(_EACH, more=_MADE + "StepLR(optimizer, step_size=100)\n"), kind="source",
+              title="steps of batches"),
         quiet(training(_EACH, more=_ONE), kind="source", title="one cycle per batch"),
         quiet(training(more=_COSINE, after="scheduler.step()"), kind="source",
               title="cosine per epoch"),

@@ -309,7 +309,8 @@ class External(Expressions):
                     "max", "min", "abs", "super", "open", "format", "any", "all", "vars"):
             self.event("builtin", node, None, first, name=last)
             known = {"len": "number", "abs": "number", "range": "range"}
-            return Value("unknown", known.get(last, ""), node, self.file)
+            return Value("unknown", known.get(last, ""), node, self.file,
+                         args=args if last == "range" else [])
         return self.opaque(node, args, kwargs, f"builtins.{last}")
 
     def shallow(self, value: Value) -> Value:
