@@ -83,7 +83,8 @@ def _measured(trace: Trace, event: Event) -> bool:
     for later in trace.after(event, "loss"):
         if any(made & o.lineage for o in later.more["input"].options()) and later.grad is False:
             return True
-    return any(o.cut in MEASURES and made & o.lineage for e in trace.after(event, "assign", "keep")
+    return any(o.cut in MEASURES and made & o.lineage for e in trace.after(
+        event, "assign", "keep", "return")
                for o in (e.value.options() if e.value else ()))
 
 

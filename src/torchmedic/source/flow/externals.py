@@ -42,6 +42,8 @@ class External(Expressions):
                 return found
         if full in PASSED and args:
             return args[0]
+        if full == "collections.OrderedDict":
+            return args[0] if args else Value("dict", "", node, self.file)
         if full in COPIES and args:
             return self.copied(args[0], node)
         if last.endswith(("DataLoader", "Loader")) and last[:1].isupper():

@@ -32,6 +32,22 @@ def imported(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str]]:
         yield alias.asname or alias.name, joined
 
 
+asked: dict[str, set[str]] = {}
+"""For each file that was read, the paths at which a module that it imports was looked for."""
+
+
+def depends_on(file: str) -> set[str]:
+    """Every path whose content, or absence, what is known of a file may hang on."""
+    found: set[str] = set()
+    left = [file]
+    while left:
+        for path in asked.get(left.pop(), ()):
+            if path not in found:
+                found.add(path)
+                left.append(path)
+    return found - {file}
+
+
 def project_file(name: str, file: str) -> str | None:
     """The file of a module of the project, as seen from a file that imports it."""
     folder = os.path.dirname(file)  # noqa: PTH120
@@ -43,6 +59,7 @@ def project_file(name: str, file: str) -> str | None:
     for start in _starts(folder, level):
         base = os.path.join(start, *parts)  # noqa: PTH118
         for path in (f"{base}.py", os.path.join(base, "__init__.py")):  # noqa: PTH118
+            asked.setdefault(file, set()).add(path)
             if os.path.isfile(path):  # noqa: PTH113
                 return path
     return None

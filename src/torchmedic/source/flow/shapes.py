@@ -70,6 +70,8 @@ def moved(base: Value, name: str, args: list[Value], node: ast.AST, file: str) -
 
 def _moved(shape: Shape | None, name: str, args: list[Value]) -> Shape | None:
     at = number(args[0]) if args else None
+    if name == "gather":
+        return args[1].shape if len(args) > 1 and args[1].kind == "tensor" else None
     if name in ("view", "reshape"):
         return views.viewed(shape, args)
     if name == "flatten" and not args:
