@@ -52,17 +52,18 @@ def check(file: Path) -> None:
     raise UserError(f"can't write {file}: {why}")
 
 
-def replace_file(file: Path, text: str) -> None:
+def replace_file(file: Path, text: str, encoding: str = "utf-8",
+                 errors: str = "backslashreplace") -> None:
     """Writes text in the place of what the file held: a reader sees the old or the new."""
     import tempfile
 
     file = file.resolve()  # a link stays, and what it points to is written
     if file.exists() and not file.is_file():  # such as /dev/stdout
-        file.write_text(text, encoding="utf-8", errors="backslashreplace")
+        file.write_text(text, encoding=encoding, errors=errors)
         return
     handle, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
     try:
-        with open(handle, "w", encoding="utf-8", errors="backslashreplace", newline="\n") as out:
+        with open(handle, "w", encoding=encoding, errors=errors, newline="\n") as out:
             out.write(text)
         Path(name).chmod(file.stat().st_mode if file.exists() else 0o666 & ~_umask())
         Path(name).replace(file)

@@ -64,10 +64,22 @@ def rules(*more: str) -> tuple[Rule, ...]:
 
 
 @lru_cache
-def reading(kind: str) -> tuple[Rule, ...]:
-    """Our rules that read one kind of observation, such as `source`; no other is imported."""
+def names() -> dict[str, str]:
+    """Our rules' names with their families, in order; no rule is imported."""
+    return {name.rpartition(".")[2].replace("_", "-"): family
+            for family, name in sorted(_modules(importlib.import_module(HOME)))}
+
+
+@lru_cache
+def reading(kind: str, chosen: frozenset[str] | None = None) -> tuple[Rule, ...]:
+    """Our rules that read one kind of observation, such as `source`; no other is imported.
+
+    chosen: names of the rules that are wanted; None for all.
+    """
     found: list[Rule] = []
     for family, name in _modules(importlib.import_module(HOME)):
+        if chosen is not None and name.rpartition(".")[2].replace("_", "-") not in chosen:
+            continue
         path = Path(__file__).parent / "rules" / family / f"{name.rpartition('.')[2]}.py"
         try:
             if path.is_file() and f"in_{kind}=" not in path.read_text(encoding="utf-8"):

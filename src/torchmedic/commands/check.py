@@ -5,79 +5,175 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from torchmedic import output, registry, report
-from torchmedic.diagnosis import conclude, diagnose_source
-from torchmedic.model import Diagnosis, Evidence, Finding, Rule
+from torchmedic import output, report
+from torchmedic.config import Settings, find, load, with_options
+from torchmedic.diagnosis import conclude
+from torchmedic.model import Diagnosis, Finding
 from torchmedic.output import UserError
-from torchmedic.source import files, notebooks
+
+if TYPE_CHECKING:
+    from torchmedic.checking.session import Checked
 
 SUMMARY = "read training code and say what is wrong in it, without running it"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("paths", nargs="*", default=["."], metavar="PATH",
-                        help="files and folders (default: the current folder)")
+                        help="files and folders (default: the current folder); - is standard input")
     output.add_options(parser, tuple(report.FORMATS))
+    rules = parser.add_argument_group("which rules and files")
+    rules.add_argument("--select", metavar="RULES",
+                       help="only these: names of rules or families, with commas between, or all")
+    rules.add_argument("--ignore", metavar="RULES", help="not these")
+    rules.add_argument("--exclude", metavar="PATTERNS", help="leave these files and folders out")
+    rules.add_argument("--config", type=Path, metavar="FILE",
+                       help="settings (default: the next torchmedic.toml, or pyproject.toml with "
+                            "[tool.torchmedic], upwards)")
+    rules.add_argument("--isolated", action="store_true", help="no settings from files")
+    rules.add_argument("--baseline", type=Path, metavar="FILE",
+                       help="leave out the findings that this file holds")
+    rules.add_argument("--write-baseline", type=Path, metavar="FILE",
+                       help="write all findings to this file as known ones")
+    rules.add_argument("--stdin-filename", metavar="NAME", default="-",
+                       help="the name of what comes from standard input")
+    mend = parser.add_argument_group("fixes")
+    mend.add_argument("--fix", action="store_true", help="make the safe fixes in the files")
+    mend.add_argument("--unsafe-fixes", action="store_true",
+                      help="also those that may change results")
+    mend.add_argument("--diff", action="store_true",
+                      help="show what --fix would do, and write nothing")
+    more = parser.add_argument_group("how")
+    more.add_argument("--statistics", action="store_true", help="count the findings of each rule")
+    more.add_argument("--exit-zero", action="store_true", help="end with 0 also with findings")
+    more.add_argument("--jobs", type=_positive, metavar="N", help="processes (default: by need)")
+    more.add_argument("--no-cache", action="store_true",
+                      help="check files again that have not changed since they were checked")
 
 
 def execute(args: argparse.Namespace) -> int:
+    settings = _settings(args)
     for path in args.paths:
-        if not os.path.exists(path):  # noqa: PTH110 - a path may hold a null byte
+        if path != "-" and not os.path.exists(path):  # noqa: PTH110 - it may hold a null byte
             raise UserError(f"there is no {path}")
-    notes: list[str] = []
-    findings = check(args.paths, registry.reading("source"), notes)
-    diagnosis = conclude("check", tuple(findings), notes=tuple(notes))
-    if args.output_format == "concise":  # it has no place for notes
-        for note in notes:
+    checked = _checked(args, settings)
+    if args.write_baseline:
+        return _written(checked, args.write_baseline)
+    baseline = args.baseline or settings.baseline
+    if baseline is not None:
+        from torchmedic.checking.baseline import without_known
+
+        checked.findings, note = without_known(checked.findings, baseline)
+        checked.notes += [note] if note else []
+    if args.fix or args.diff:
+        from torchmedic.checking.mending import mend
+
+        done = mend(checked, settings, unsafe=args.unsafe_fixes, write=not args.diff)
+        if args.diff:
+            print(done.diff, end="")
+            return 1 if done.diff and not args.exit_zero else 0
+    if args.statistics:
+        return _counted(checked.findings, args)
+    _told(_diagnosis(checked, args), args)
+    return 1 if checked.findings and not args.exit_zero else 0
+
+
+def _settings(args: argparse.Namespace) -> Settings:
+    here = Path.cwd()
+    file = args.config or (None if args.isolated else find(here))
+    settings = load(file) if file is not None else Settings(root=here)
+    return with_options(settings, select=_words(args.select) or None, ignore=_words(args.ignore),
+                        exclude=_words(args.exclude))
+
+
+def _words(text: str | None) -> tuple[str, ...]:
+    return tuple(word.strip() for word in (text or "").split(",") if word.strip())
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("1 or more")
+    return number
+
+
+def _checked(args: argparse.Namespace, settings: Settings) -> Checked:
+    if "-" in args.paths:
+        return _standard_input(args, settings)
+    from torchmedic.checking.session import found
+
+    files = found(args.paths, settings)
+    if len(files) == 1:  # a cache would cost more than it saves
+        from torchmedic.checking.session import Checker
+
+        return Checker(settings).file(files[0])
+    from torchmedic.checking import many
+
+    return many.check(files, settings, args.jobs, cached=not args.no_cache)
+
+
+def _standard_input(args: argparse.Namespace, settings: Settings) -> Checked:
+    if args.paths != ["-"] or args.fix:
+        raise UserError("standard input is checked alone, and not mended")
+    from torchmedic.checking.session import Checked, Checker
+    from torchmedic.source.files import Unreadable, parsed
+
+    try:
+        script = parsed(sys.stdin.buffer.read(), args.stdin_filename)
+    except Unreadable as error:
+        return Checked(notes=[f"standard input was not checked: {error}"])
+    return Checker(settings).script(script)
+
+
+def _written(checked: Checked, file: Path) -> int:
+    from torchmedic.checking import baseline
+
+    output.check(file)
+    try:
+        baseline.write(checked.findings, file)
+    except OSError as error:
+        raise UserError(f"can't write {file}: {error.strerror or error}") from None
+    plural = "" if len(checked.findings) == 1 else "s"
+    print(f"{len(checked.findings)} finding{plural} written to {file}")
+    return 0
+
+
+def _counted(findings: list[Finding], args: argparse.Namespace) -> int:
+    """The rules by the number of their findings, most first."""
+    from collections import Counter
+
+    counts = Counter(finding.rule for finding in findings).most_common()
+    with output.opened(args.output_file) as stream:
+        if args.output_format == "json":
+            import json
+
+            stream.write(json.dumps([{"rule": r, "count": n} for r, n in counts], indent=1) + "\n")
+        else:
+            width = len(str(counts[0][1])) if counts else 1
+            for rule, count in counts:
+                stream.write(f"{count:{width}}  {rule}\n")
+    return 1 if findings and not args.exit_zero else 0
+
+
+def _diagnosis(checked: Checked, args: argparse.Namespace) -> Diagnosis:
+    findings = checked.findings
+    if any(finding.fix and finding.fix.edits for finding in findings):
+        from torchmedic.checking.mending import with_diffs
+
+        findings = with_diffs(findings)
+    return conclude("check", tuple(findings), notes=tuple(checked.notes))
+
+
+def _told(diagnosis: Diagnosis, args: argparse.Namespace) -> None:
+    if args.output_format in report.WITHOUT_NOTES:
+        for note in diagnosis.notes:
             print(f"torchmedic check: {note}", file=sys.stderr)
     if args.output_file is None:
-        with output.opened(None) as stream:
-            report.write(diagnosis, args.output_format, stream)
-    else:
-        _write(diagnosis, args)
-    return 1 if findings else 0
-
-
-def _write(diagnosis: Diagnosis, args: argparse.Namespace) -> None:
+        report.write(diagnosis, args.output_format, sys.stdout)
+        return
     try:
         report.write_file(diagnosis, args.output_format, args.output_file)
     except OSError as error:
         raise UserError(f"can't write {args.output_file}: {error.strerror or error}") from None
-
-
-def check(paths: Sequence[str], rules: Sequence[Rule], notes: list[str]) -> list[Finding]:
-    """All findings, by file and line. What could not be read becomes a note."""
-    findings: list[Finding] = []
-    for file in files.found(paths):
-        try:
-            script = files.read(file)
-        except files.Unreadable as error:
-            notes.append(f"{file} was not checked: {error}")
-            continue
-        said = diagnose_source(script, rules, notes)
-        findings += _in_cells(said, file) if file.endswith(".ipynb") else said
-    findings = [replace(finding, explains=()) for finding in findings]
-    return sorted(findings, key=_place)
-
-
-def _place(finding: Finding) -> tuple[str, int, str]:
-    where = finding.where
-    return (where.file or "", where.line or 0, finding.rule) if where else ("", 0, finding.rule)
-
-
-def _in_cells(said: Sequence[Finding], file: str) -> list[Finding]:
-    """Says in which cell a finding of a notebook is."""
-    places = notebooks.places(Path(file).read_text(encoding="utf-8-sig"))
-    found = []
-    for finding in said:
-        line = finding.where.line if finding.where else None
-        if line and line <= len(places):
-            cell, row = places[line - 1]
-            fact = Evidence(f"cell {cell}, line {row}", "notebook")
-            finding = replace(finding, evidence=(fact, *finding.evidence))
-        found.append(finding)
-    return found

@@ -13,6 +13,8 @@ from torchmedic.output import replace_file
 
 FORMATS = {"full": "text", "concise": "concise", "json": "jsonfile"}
 """Output format → module of this package."""
+WITHOUT_NOTES = ("concise", "github", "json-lines", "junit")
+"""Formats that have no place for what could not be seen: that goes to standard error."""
 
 
 def load(output_format: str) -> ModuleType:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections.abc import Sequence
 from typing import Any, TextIO
 
 from torchmedic import __version__
-from torchmedic.model import Diagnosis, Evidence, Finding, Fix, Place, Verdict
+from torchmedic.model import Diagnosis, Edit, Evidence, Finding, Fix, Place, Verdict
 
 FORMAT_VERSION = 1
 # 1: first version. Beside verdict and findings: process, memory, notes, next_checks, retry and
@@ -68,12 +69,27 @@ def _diagnosis(data: dict[str, Any]) -> Diagnosis:
     )
 
 
+def findings(data: list[dict[str, Any]]) -> list[Finding]:
+    """Findings from what `findings_data` made of them. Raises KeyError, TypeError."""
+    return [_finding(item) for item in data]
+
+
+def findings_data(items: Sequence[Finding]) -> list[dict[str, Any]]:
+    """Findings as plain data."""
+    return [_plain(dataclasses.asdict(item)) for item in items]
+
+
 def _finding(data: dict[str, Any]) -> Finding:
     rest = {k: v for k, v in data.items() if k not in ("where", "evidence", "fix", "explains")}
     return Finding(
         **rest,
         where=Place(**data["where"]) if "where" in data else None,
         evidence=tuple(Evidence(**item) for item in data.get("evidence", ())),
-        fix=Fix(**data["fix"]) if "fix" in data else None,
+        fix=_fix(data["fix"]) if "fix" in data else None,
         explains=tuple(data.get("explains", ())),
     )
+
+
+def _fix(data: dict[str, Any]) -> Fix:
+    rest = {k: v for k, v in data.items() if k != "edits"}
+    return Fix(**rest, edits=tuple(Edit(**item) for item in data.get("edits", ())))

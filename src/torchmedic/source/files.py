@@ -44,6 +44,11 @@ def read(file: str) -> Script:
         data = Path(file).read_bytes()
     except (OSError, ValueError) as error:
         raise Unreadable(getattr(error, "strerror", None) or str(error)) from None
+    return parsed(data, file)
+
+
+def parsed(data: bytes, file: str) -> Script:
+    """The script in the bytes of a file of that name. Raises `Unreadable`."""
     if len(data) > LARGEST:
         raise Unreadable(f"larger than {LARGEST // 2**20} MiB")
     if file.endswith(".ipynb"):

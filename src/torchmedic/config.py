@@ -1,0 +1,117 @@
+"""Settings of `check`: `[tool.torchmedic]` in pyproject.toml, or torchmedic.toml.
+
+The first of them that is found from the working folder upwards counts; a pyproject.toml without
+that table is passed over. Keys are spelled as ruff spells them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from torchmedic.output import UserError
+
+NAMES = ("torchmedic.toml", "pyproject.toml")
+LISTS = ("select", "ignore", "extend-select", "exclude", "extend-exclude")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """select, ignore: names of rules or families, or `all`; ignore wins.
+
+    per_file_ignores: pattern of paths → what to ignore in them. Patterns are relative to `root`,
+    the folder of the file that holds the settings.
+    """
+
+    root: Path
+    select: tuple[str, ...] = ("all",)
+    ignore: tuple[str, ...] = ()
+    per_file_ignores: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    exclude: tuple[str, ...] = ()
+    baseline: Path | None = None
+    source: Path | None = None
+    """The file they come from."""
+
+
+def find(folder: Path) -> Path | None:
+    """The nearest file with settings, from the folder upwards."""
+    for place in (folder, *folder.parents):
+        for name in NAMES:
+            path = place / name
+            if path.is_file() and (name == NAMES[0] or _mentions(path)):
+                return path
+    return None
+
+
+def _mentions(path: Path) -> bool:
+    try:
+        return b"tool.torchmedic" in path.read_bytes()
+    except OSError:
+        return False
+
+
+def load(path: Path) -> Settings:
+    """The settings of a file. Raises UserError that names the file and the key."""
+    table = _table(path)
+    known = {*LISTS, "per-file-ignores", "baseline"}
+    for key in table:
+        if key not in known:
+            raise UserError(f"{path}: there is no setting {key!r}{_near(key, known)}")
+    lists = {key: _words(table[key], path, key) for key in LISTS if key in table}
+    baseline = table.get("baseline")
+    if baseline is not None and not isinstance(baseline, str):
+        raise UserError(f"{path}: `baseline` must be the path of a file")
+    root = path.resolve().parent
+    return Settings(
+        root=root, select=(*lists.get("select", ("all",)), *lists.get("extend-select", ())),
+        ignore=lists.get("ignore", ()),
+        exclude=(*lists.get("exclude", ()), *lists.get("extend-exclude", ())),
+        per_file_ignores=_per_file(table.get("per-file-ignores", {}), path),
+        baseline=root / baseline if baseline else None, source=path)
+
+
+def with_options(settings: Settings, *, select: tuple[str, ...] | None = None,
+                 ignore: tuple[str, ...] = (), exclude: tuple[str, ...] = ()) -> Settings:
+    """What the command line says comes on top; `--select` takes the place of the file's."""
+    return replace(settings, select=select or settings.select,
+                   ignore=(*settings.ignore, *ignore), exclude=(*settings.exclude, *exclude))
+
+
+def _table(path: Path) -> dict[str, Any]:
+    import importlib
+    import sys
+
+    toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    try:
+        data = toml.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"can't read {path}: {error.strerror or error}") from None
+    except ValueError as error:  # also what is no UTF-8
+        raise UserError(f"{path}: {error}") from None
+    if path.name == "pyproject.toml":
+        data = data.get("tool", {}).get("torchmedic", {})
+    if not isinstance(data, dict):
+        raise UserError(f"{path}: `tool.torchmedic` must be a table")
+    return data
+
+
+def _words(value: object, path: Path, key: str) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
+        raise UserError(f"{path}: `{key}` must be a list of strings")
+    return tuple(value)
+
+
+def _per_file(value: object, path: Path) -> dict[str, tuple[str, ...]]:
+    if not isinstance(value, dict):
+        raise UserError(f"{path}: `per-file-ignores` must be a table of patterns")
+    return {str(pattern): _words(words, path, f"per-file-ignores.{pattern}")
+            for pattern, words in value.items()}
+
+
+def _near(key: str, known: set[str]) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(key, known, 1)
+    return f"; did you mean {near[0]!r}?" if near else ""
