@@ -11,6 +11,8 @@ from torchmedic.model import Evidence
 from torchmedic.observed import Failure, Log
 
 LONGEST = 200
+ENDS = 1000
+"""Characters of a very long line's beginning and end that are looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,8 @@ class Hit:
 
 def hits(log: Log, pattern: re.Pattern[str]) -> Iterator[Hit]:
     for number, line in enumerate(log.lines, 1):
+        if len(line) > 2 * ENDS:  # a pattern may take the square of a line's length
+            line = f"{line[:ENDS]}\n{line[-ENDS:]}"
         if (match := pattern.search(line)) is not None:
             yield Hit(number, line, match)
 

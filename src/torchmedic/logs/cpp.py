@@ -8,7 +8,7 @@ from torchmedic.logs.lines import Line
 from torchmedic.logs.messages import Raised
 
 THROWN = re.compile(r"terminat\w+ (?:called after throwing an instance of '(?P<gnu>[\w:<>]+)'"
-                    r"|due to uncaught exception of type (?P<llvm>[\w:<>]+)(?:: (?P<said>.*))?)")
+                    r"|due to uncaught exception of type (?P<llvm>[\w:<>]*\w)(?:: (?P<said>.*))?)")
 WHAT = re.compile(r"\s*what\(\):\s?(?P<message>.*)")
 ENDS = re.compile(r"Exception raised from|frame #\d|Aborted|Fatal Python error|terminate called"
                   r"|\s*$|Traceback|\[?\w*\]?:?\[?[EWIF]\d{3,4} ")

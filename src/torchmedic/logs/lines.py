@@ -72,22 +72,33 @@ def _tagged(number: int, text: str) -> Line:
     return Line(number, text, stream, rank)
 
 
+_INDENT = re.compile(r"([ \t]+)(?:traceback ?: )?(?=Traceback \(most)")
+"""torchrun's summary writes `traceback : Traceback (most …`, and the frames below it."""
 _ERROR = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt)\b")
 
 
 def _without_fixed_prefix(lines: list[Line]) -> list[Line]:
-    """Takes off any other prefix that a traceback's lines share, such as `trainer-1  | `."""
-    width, left = 0, 0
+    """Takes off any other prefix that a traceback's lines share, such as `trainer-1  | `.
+
+    A traceback in an indented block loses its indent.
+    """
+    width, left, indent = 0, 0, ""
     result = []
     for index, line in enumerate(lines):
         following = lines[index + 1].text if index + 1 < len(lines) else ""
         start = line.text.find(HEADER)
-        if start > 0 and following.find(FRAME_START) == start:
-            width, left = start, 200
+        if start > 0 and not line.text[:start].isspace() and \
+                following.find(FRAME_START) == start:
+            width, left, indent = start, 200, ""
+        elif start > 0 and (found := _INDENT.match(line.text)) and \
+                following.startswith(found[1] + FRAME_START):
+            width, left, indent = len(found[1]), 200, found[1]
         text = line.text
+        if indent and text.strip() and not text.startswith(indent):
+            width, left, indent = 0, 0, ""
         if left and width and len(text) >= width:
             text = text[width:]
-        left = left - 1 if _goes_on(line.text, width) else 0
+        left = left - 1 if indent or _goes_on(line.text, width) else 0
         result.append(Line(line.number, text, line.stream, line.rank))
     return result
 

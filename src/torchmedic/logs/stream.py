@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import json
 import re
 from collections import deque
 from collections.abc import Iterator
@@ -25,6 +26,8 @@ PARTS = (b"Traceback", b"Error", b"Exception", b"ERROR", b"arning", b"ut of memo
          b"illed", b"ignal", b"core dumped", b"ault", b"Abort", b"Assert", b"FAILED", b"NCCL",
          b"xit", b'  File "', b"python", b"torchrun")
 """A line with a sign has one of these; they are found much faster."""
+CONTAINER = '{"log":"'
+"""Docker writes each line of a container as an object."""
 ESCAPED = re.compile(r"(?<!\\)\\n")
 
 
@@ -168,8 +171,17 @@ class _Windows:
 
 def _unescaped(text: str) -> list[str]:
     """A traceback that was logged as one string, with a backslash and an `n` for a line's end."""
+    if text.startswith(CONTAINER):
+        text = _of_container(text)
     if HEADER + "\\n" not in text:
         return [text]
     start = text.index(HEADER)
     return [text[:start], *(part.replace('\\"', '"').replace("\\'", "'").replace("\\\\", "\\")
                             for part in ESCAPED.split(text[start:]))]
+
+
+def _of_container(text: str) -> str:
+    try:
+        return str(json.loads(text)["log"]).rstrip("\n")
+    except (ValueError, KeyError, TypeError):
+        return text

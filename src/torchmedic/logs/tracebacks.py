@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from torchmedic.logs.boxes import of_boxes
 from torchmedic.logs.completion import completed
 from torchmedic.logs.cpp import thrown_at
 from torchmedic.logs.lines import FRAME_START, HEADER, Line, as_lines, tagged
@@ -30,7 +31,7 @@ def read_log(text: str | Iterable[str], source: str = "log") -> Log:
     """A log and the failures its tracebacks tell, in the order of their lines."""
     lines = as_lines(text)
     streams: dict[str, list[Line]] = {}
-    for line in of_notebooks(tagged(lines)):
+    for line in of_boxes(of_notebooks(tagged(lines))):
         streams.setdefault(line.stream, []).append(line)
     found = [f for stream in streams.values() for f in _Parser(stream).failures()]
     found.sort(key=lambda failure: failure.line_number or 0)
@@ -69,6 +70,12 @@ def unwrapped(failure: Failure) -> Failure:
                    frames=(*failure.frames, *told.frames))
 
 
+def _repeats(failure: Failure, before: Failure) -> bool:
+    """The last line alone, once more."""
+    return not failure.frames and failure.type == before.type and \
+        failure.message.partition("\n")[0] == before.message.partition("\n")[0]
+
+
 @dataclass(slots=True)
 class _Parser:
     """Reads the lines of one stream from top to bottom."""
@@ -81,7 +88,7 @@ class _Parser:
         while self.at < len(self.lines):
             start = self.at
             failure = self._next()
-            if failure is None:
+            if failure is None or (found and _repeats(failure, found[-1])):
                 self.at = max(self.at, start + 1)
             elif found and self._chained(start):
                 found[-1] = replace(failure, during=found[-1])
@@ -98,6 +105,8 @@ class _Parser:
             return self._block()
         if text.startswith(FRAME_START) and text.rstrip()[-1:].isdigit():
             return self._bare_syntax_error()
+        if FRAME.match(text) and text.startswith(FRAME_START):
+            return self._headless_frames()
         if HEADLESS.match(text):
             return self._finish(self.at, ())
         if (thrown := thrown_at(self.lines, self.at)) is not None and thrown.message:
@@ -113,6 +122,14 @@ class _Parser:
         if not frames or self.at >= len(self.lines):
             return None
         return self._finish(start, frames)
+
+    def _headless_frames(self) -> Failure | None:
+        """A log that begins in the midst of a traceback."""
+        start = self.at
+        frames = self._frames()
+        if self.at < len(self.lines) and HEADLESS.match(self.lines[self.at].text):
+            return self._finish(start, frames)
+        return None
 
     def _bare_syntax_error(self) -> Failure | None:
         start = self.at
@@ -169,7 +186,9 @@ class _Parser:
                 self.at += 1
                 frames.append(self._frame(match))
             elif EXCEPTION.match(text) and not text.startswith(" "):
-                break
+                if HEADLESS.match(text) or not self._frame_follows():
+                    break
+                self.at += 1
             elif text.strip() and not text.startswith((" ", "\t", "...", "[...", "^", "~")):
                 if not self._frame_follows():
                     break
@@ -189,8 +208,12 @@ class _Parser:
 
     def _frame_follows(self) -> bool:
         """Another process wrote between two frames."""
-        following = self.lines[self.at + 1:self.at + 4]
-        return any(FRAME.match(line.text) for line in following)
+        for line in self.lines[self.at + 1:self.at + 4]:
+            if HEADER in line.text:
+                return False
+            if FRAME.match(line.text):
+                return True
+        return False
 
     def _chained(self, start: int) -> bool:
         before = [line.text for line in self.lines[max(0, start - 4):start]]

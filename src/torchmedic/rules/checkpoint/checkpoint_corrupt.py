@@ -59,7 +59,8 @@ def in_failure(failure: Failure) -> Iterator[Problem]:
 def _loads(failure: Failure) -> bool:
     names = {frame.function for frame in failure.frames}
     return not failure.frames or bool(names.intersection(LOADS)) or any(
-        re.search("load|from_pretrained", frame.text or "") or "serialization" in frame.file for frame in failure.frames)
+        re.search("load|from_pretrained", frame.text or "") or "serialization" in frame.file
+        for frame in failure.frames)
 
 
 def _first_byte(text: str) -> tuple[str, Fix] | None:
