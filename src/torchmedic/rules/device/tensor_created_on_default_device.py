@@ -83,23 +83,27 @@ def _here(event: Event, made: Value) -> bool:
 
 def _made(script: Script, trace: Trace, seen: set[int]) -> Iterator[Problem]:
     """Tensors made in `forward` and added to, or multiplied with, something of the model."""
-    for event in trace.of("assign", "return"):
-        value = event.value
-        if event.function != "forward" or value is None or value.kind != "tensor":
+    for event in trace.of("meet"):
+        made, other = event.target, event.value
+        if event.function != "forward" or made is None or other is None or not isinstance(
+                made.node, ast.Call) or id(made.node) in seen or "device" in made.kwargs:
             continue
-        for side, other in ((0, 1), (1, 0)):
-            made = value.args[side] if len(value.args) == 2 else None
-            if made is None or made.type != "created" or "device" in made.kwargs or (
-                    made.shape in ((), None) or id(made.node) in seen or not _here(event, made)):
-                continue
-            if value.args[other].graph is True and isinstance(made.node, ast.Call):
-                seen.add(id(made.node))
-                yield Problem(
-                    f"`{ast.unparse(made.node.func)}` makes a tensor on the default device, and "
-                    "the model computes with it", where=node_place(script.file, made.node),
-                    confidence="likely",
-                    evidence=(Evidence(f"line {event.line} computes with it", "source"),),
-                    fix=Fix("`device=x.device` for the new tensor", "", "safe"))
+        if other.graph is not True and other.device != "moved":
+            continue
+        if made.shape is None and ast.unparse(made.node.func).endswith("tensor"):
+            continue  # it may have no axes
+        kept = next((e for e in trace.of("set") if e.value is made), None)
+        if kept is not None and id(kept.node) not in seen:
+            seen.add(id(kept.node))
+            yield _kept(script, kept, event.line)
+        elif kept is None and _here(event, made):
+            seen.add(id(made.node))
+            yield Problem(
+                f"`{ast.unparse(made.node.func)}` makes a tensor on the default device, and "
+                "the model computes with it", where=node_place(script.file, made.node),
+                confidence="likely",
+                evidence=(Evidence(f"line {event.line} computes with it", "source"),),
+                fix=Fix("`device=x.device` for the new tensor", "", "safe"))
 
 
 _MOVED = "device = torch.device('cuda')\nmodel = Net().to(device)\nmodel(torch.randn(4, 8))\n"

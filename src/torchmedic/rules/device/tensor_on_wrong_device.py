@@ -22,8 +22,9 @@ from collections.abc import Iterator
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure
 from torchmedic.remedies import held, raised
-from torchmedic.source.flow import Event, Value, trace_of
+from torchmedic.source.flow import Event, Trace, Value, trace_of
 from torchmedic.source.flow.training import place
+from torchmedic.source.flow.values import family
 from torchmedic.source.script import Script
 from torchmedic.trainings import MODEL, STEP, training
 
@@ -88,6 +89,26 @@ def in_source(script: Script) -> Iterator[Problem]:
                                        "source"),),
                     fix=Fix("`.to(device)` on each part of the batch, first in the loop", "",
                             "unsafe"))
+            elif event.kind == "forward" and one.device == "moved" and _left(trace, other):
+                seen.add((event.file, event.line))
+                yield Problem(
+                    "the input was moved, and nothing moves the model",
+                    where=place(script.file, event), confidence="likely",
+                    evidence=(Evidence(f"line {getattr(other.node, 'lineno', 0)}: the model is "
+                                       "made on the CPU", "source"),),
+                    fix=Fix("`model.to(device)`, before the optimizer is made", "", "unsafe"))
+
+
+def _left(trace: Trace, model: Value) -> bool:
+    """A model whose making we see, that no call moves and that goes nowhere else."""
+    parts = family(model).values()
+    known = any(m.name in ("Linear", "Conv1d", "Conv2d", "Conv3d", "Embedding", "LSTM", "GRU")
+                for m in parts)
+    if not known or any(m.device or "device" in m.kwargs for m in parts):
+        return False
+    given = {o.id for e in trace.of("opaque", "set", "move") for v in (e.value, e.target)
+             if v is not None for i in (v, *v.items) for o in i.options()}
+    return model.id not in given and not any(e.target is None for e in trace.of("move"))
 
 
 def _meeting(event: Event) -> Iterator[tuple[Value, Value, str]]:
@@ -195,6 +216,8 @@ RULE = Rule(
               "the target is as the loader gives it", kind="source", title="target left behind"),
         quiet(training("x, y = x.to(device), y.to(device)\n" + STEP, setup=MODEL + _MOVED),
               kind="source", title="both moved"),
+        fires(training("x, y = x.to(device), y.to(device)\n" + STEP, setup=MODEL + _MOVED.partition(
+            "model")[0]), "nothing moves the model", kind="source", title="model left behind"),
         quiet(training("if device:\n    x, y = x.to(device), y.to(device)\n" + STEP,
                        setup=MODEL + _MOVED), kind="source", title="moved on a condition"),
         quiet(training(setup=MODEL + _MOVED.replace("device = ", "device = 'cpu'  # ")),

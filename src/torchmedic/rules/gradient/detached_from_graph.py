@@ -19,9 +19,12 @@ from collections.abc import Iterator
 from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.observed import Process, Run
 from torchmedic.source.flow import Event, trace_of
+from torchmedic.source.flow.training import place
 from torchmedic.source.script import Script
-from torchmedic.trainings import STEP, training
+from torchmedic.trainings import MODEL, STEP, module, training
 
+LAYERS = ("Linear", "Conv", "LSTM", "GRU", "RNN", "Embedding", "Bilinear")
+CUTTING = ("detach", "detach_", "data", "numpy", "item", "tolist")
 FLAT = ("Floor", "Ceil", "Round", "Sign", "Trunc", "Fix")
 
 
@@ -69,6 +72,37 @@ def in_source(script: Script) -> Iterator[Problem]:
         if alone and id(loss.cut_node) not in seen:
             seen.add(id(loss.cut_node))
             yield _problem(event, loss.cut, loss.cut_node, loss.cut_file or script.file)
+    yield from _behind(script)
+
+
+def _behind(script: Script) -> Iterator[Problem]:
+    """Layers that an optimizer holds, and whose output is cut off before every loss."""
+    trace = trace_of(script)
+    backwards = [e for e in trace.of("backward") if e.loops]
+    losses = [o for e in backwards for o in (e.value.options() if e.value is not None else ())]
+    if not losses or any(o.kind != "tensor" or o.graph is not True for o in losses) or trace.of(
+            "autograd"):
+        return
+    reached = {trace.layers[root] for loss in losses for root in loss.roots}
+    sources = frozenset().union(*(loss.sources for loss in losses))
+    held = {child.id for made in trace.made if made.kind == "optimizer"
+            for child in made.attrs["*held"].items}
+    for event in trace.of("forward"):
+        layer = event.target
+        if layer is None or layer.kind != "module" or not layer.name.startswith(LAYERS) or (
+                layer.id in reached or layer.id not in held & sources or event.value is None):
+            continue
+        ids = {o.id for o in event.value.options()}
+        cut = next((e for e in trace.after(event, "cut") if e.target is not None
+                    and ids & e.target.lineage and e.more["how"] in CUTTING), None)
+        if cut is not None and event.grad is True and event.loops:
+            yield Problem(
+                f"`{ast.unparse(cut.node)}` cuts off the graph: no loss reaches the "
+                f"`{layer.name}` before it", where=place(script.file, cut), confidence="likely",
+                evidence=(Evidence(f"line {getattr(layer.node, 'lineno', event.line)}: the layer "
+                                   "is held by an optimizer and gets no gradient", "source"),),
+                fix=Fix("leave it out, or give the layer to no optimizer", "", "unsafe"))
+            return
 
 
 def _problem(event: Event, how: str, node: ast.AST | None, file: str) -> Problem:
@@ -86,10 +120,18 @@ def _problem(event: Event, how: str, node: ast.AST | None, file: str) -> Problem
 def _with(change: str, more: str = "") -> str:
     return training(STEP.replace("loss = criterion(model(x), y)", change) + more)
 
+_PARTS = module("h = self.layer(x)%s\nreturn self.head(h)",
+                "self.layer, self.head = nn.Linear(8, 5), nn.Linear(5, 3)",
+                MODEL.partition("optimizer")[1] + MODEL.partition("optimizer")[2]
+                + "for x, y in loader:\n    optimizer.zero_grad()\n"
+                  "    criterion(model(x), y).backward()\n    optimizer.step()\n")
 
 RULE = Rule(
     name="detached-from-graph", doc=__doc__, category="code", severity="warning",
     in_run=in_run, in_source=in_source, examples=(
+        fires(_PARTS % ".detach()", "no loss reaches the `Linear` before it", kind="source",
+              line=".detach()", title="in forward"),
+        quiet(_PARTS % "", kind="source", title="whole graph"),
         fires(_with("pred = model(x).argmax(1)\nloss = F.mse_loss(pred.float(), y.float())"),
               "`model(x).argmax(1)` gives values without a graph", kind="source",
               line="argmax", title="argmax"),

@@ -44,25 +44,41 @@ LEAF = re.compile(r"a (?P<view>view of a )?leaf Variable that requires grad .*in
 VIEW = re.compile(r"Output \d+ of (?P<made>\w+) is a view .*modified inplace"
                   r"|view was created .*modified inplace", re.DOTALL)
 SAVED = ("sigmoid", "tanh", "softmax", "log_softmax", "relu")
+KEPT = ("exp", "sqrt", "rsqrt", "reciprocal")
 """Operations that keep their output for backward."""
 
 
 def in_source(script: Script) -> Iterator[Problem]:
     seen = set()
-    for event in trace_of(script).of("keep"):
-        old = event.target
-        if old is None or old.kind != "tensor" or old.act not in SAVED or old.graph is not True:
+    for event in trace_of(script).of("keep", "inplace", "item"):
+        old, node = event.target, event.node
+        if old is None or old.kind != "tensor" or old.graph is not True or id(node) in seen:
             continue
-        direct = getattr(old.node, "lineno", 0) == getattr(old.act_node, "lineno", 1)
-        if isinstance(event.node, ast.AugAssign) and direct and id(event.node) not in seen:
-            seen.add(id(event.node))
-            name = event.more["name"]
+        operation = old.act if old.act in SAVED else old.type if old.type in KEPT else ""
+        direct = old.type in KEPT or (
+            getattr(old.node, "lineno", 0) == getattr(old.act_node, "lineno", 1))
+        if operation and direct and (event.kind != "keep" or isinstance(node, ast.AugAssign)):
+            seen.add(id(node))
+            name = event.more.get("name") or ast.unparse(_changed(node))
             yield Problem(
-                f"`{ast.unparse(event.node)}` changes a tensor that backward needs",
+                f"`{ast.unparse(node)}` changes a tensor that backward needs",
                 where=place(script.file, event), confidence="likely",
-                evidence=(Evidence(f"`{name}` is the output of `{old.act}`, which keeps it",
+                evidence=(Evidence(f"`{name}` is the output of `{operation}`, which keeps it",
                                    "source"),),
-                fix=Fix(f"write it out of place: `{name} = {name} + …`", "", "unsafe"))
+                fix=Fix(f"write it out of place: `{name} = {name} + …`" if event.kind == "keep"
+                        else f"work on `{name}.clone()`, or write it out of place", "", "unsafe"))
+
+
+def _changed(node: ast.AST) -> ast.AST:
+    """What is changed: `h` in `h[0] = 1`, `h *= 2` and `h.mul_(2)`."""
+    if isinstance(node, ast.Assign):
+        target = node.targets[0]
+        return target.value if isinstance(target, ast.Subscript) else target
+    if isinstance(node, ast.AugAssign):
+        return node.target
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return node.func.value
+    return node
 
 
 def in_failure(failure: Failure) -> Iterator[Problem]:

@@ -55,7 +55,7 @@ def in_source(script: Script) -> Iterator[Problem]:
     if any(e.value and any(o.kind == "optimizer" for i in (e.value, *e.value.items)
                            for o in i.options()) for e in trace.of("opaque")):
         return
-    held = {child.id for made in optimizers for child in _held(made)}
+    held = {child.id for made in optimizers for child in _held(made)} | _unregistered(trace)
     seen = set()
     for event in trace.of("forward"):
         module = event.target
@@ -63,6 +63,13 @@ def in_source(script: Script) -> Iterator[Problem]:
                 _has_parameters(module) and _trained(trace, event, optimizers)):
             seen.add(module.id)
             yield _problem(trace, module, event)
+
+
+def _unregistered(trace: Trace) -> set[int]:
+    """Layers in plain lists and dicts of a model: `module-not-registered` says it."""
+    owners = [e.target for e in trace.of("forward") if e.target and e.target.kind == "instance"]
+    plain = [v for owner in owners for v in owner.attrs.values() if v.kind in ("list", "dict")]
+    return {o.id for v in plain for i in (*v.items, *v.attrs.values()) for o in i.options()}
 
 
 def _held(made: Value) -> list[Value]:

@@ -85,7 +85,9 @@ def in_source(script: Script) -> Iterator[Problem]:
 
 def _one_each(given: Shape | None, wanted: Shape | None) -> bool:
     """One index for each sample: no probabilities of the shape of the scores."""
-    return wanted is not None and given is not None and len(wanted) == len(given) - 1
+    if wanted is None:
+        return False
+    return len(wanted) == (1 if given is None else len(given) - 1)
 
 
 def _targets(failure: Failure) -> tuple[Evidence, ...]:

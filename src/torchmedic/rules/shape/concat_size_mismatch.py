@@ -19,9 +19,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from torchmedic.model import Fix, Problem, Rule, fires, quiet
+from torchmedic.misfits import worded
+from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure
+from torchmedic.pools import pool_before
 from torchmedic.remedies import held, raised
+from torchmedic.source.flow import trace_of
+from torchmedic.source.flow.layers import number
+from torchmedic.source.flow.training import place
+from torchmedic.source.flow.views import clashing
+from torchmedic.source.script import Script
 
 SIZES = (
     # torch 1.10 to 2.14
@@ -51,6 +58,25 @@ def in_failure(failure: Failure) -> Iterator[Problem]:
                   evidence=(raised(failure), *held(failure)))
 
 
+def in_source(script: Script) -> Iterator[Problem]:
+    seen = set()
+    trace = trace_of(script)
+    for event in trace.of("join"):
+        clash = clashing(event.value, number(event.more["axis"]))
+        if event.more["name"] == "stack" or clash is None or id(event.node) in seen or any(
+                f.kind == "branch" for f in event.frames[-1:]):
+            continue
+        if pool_before(trace, event) is not None:
+            continue  # `hardcoded-pool-size` says it
+        seen.add(id(event.node))
+        at, first, second = clash
+        yield Problem(
+            f"`{event.more['name']}` along axis {number(event.more['axis'])} joins tensors of "
+            f"sizes {first[at]} and {second[at]} in another axis",
+            where=place(script.file, event), fix=_fix(first[at] or 0, second[at] or 0),
+            evidence=(Evidence(f"they are {worded(first)} and {worded(second)}", "source"),))
+
+
 def _fix(one: int, other: int) -> Fix:
     if abs(one - other) == 1:
         return Fix("bring one to the size of the other: `F.interpolate(x, size=skip.shape[2:])`",
@@ -70,6 +96,15 @@ skip = torch.zeros(1, 2, %d, 8)
 x = F.interpolate(F.max_pool2d(skip, 2), scale_factor=2)
 torch.cat([skip, x], 1)
 """
+_UP = """
+import torch
+from torch import nn
+
+down = nn.Conv2d(3, 8, 3, stride=2, padding=1)
+up = nn.ConvTranspose2d(8, 8, 2, stride=2)
+x = torch.randn(2, 3, %d, 32)
+torch.cat([x, up(down(x))], dim=1)
+"""
 _LOG = '''Traceback (most recent call last):
   File "attention_unet.py", line 271, in forward
     up = torch.cat((skip, up), dim=1)
@@ -79,7 +114,7 @@ index is 0)
 
 RULE = Rule(
     name="concat-size-mismatch", doc=__doc__, category="code", in_failure=in_failure,
-    examples=(
+    in_source=in_source, examples=(
         fires(_PROGRAM % 7, "`cat` along axis 1 joins tensors of sizes 7 and 6",
               "`skip` (1, 2, 7, 8), `x` (1, 2, 6, 8)", "F.interpolate(x, size=skip.shape[2:])",
               line="torch.cat(", title="odd size"),
@@ -88,6 +123,9 @@ RULE = Rule(
         fires("import torch\ntorch.cat([torch.zeros(1, 3), torch.zeros(4, 3)], 1)\n",
               "sizes 1 and 4", "expand", title="size one"),
         fires(_LOG, "joins tensors of sizes 70 and 71", kind="log", title="old wording"),
+        fires(_UP % 33, "sizes 33 and 34 in another axis", "they are (2, 3, 33, 32)", kind="source",
+              line="torch.cat", title="odd size in source"),
+        quiet(_UP % 32, kind="source", title="even size in source"),
         quiet(_PROGRAM % 8, title="even size"),
     ),
 )

@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterator
 
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
-from torchmedic.source.flow import Event, Trace, trace_of
+from torchmedic.source.flow import Event, Trace, Value, trace_of
 from torchmedic.source.flow.training import place
 from torchmedic.source.script import Script
 from torchmedic.trainings import module
@@ -28,6 +28,7 @@ NAMES = re.compile(r"(self\.)?_?(batch_?size|bs|batch|n_?batch)$", re.IGNORECASE
 
 def in_source(script: Script) -> Iterator[Problem]:
     trace = trace_of(script)
+    yield from _states(script, trace)
     seen = set()
     for event in trace.of("view"):
         if event.function == "forward" and event.more["name"] in ("view", "reshape") and (
@@ -41,21 +42,45 @@ def in_source(script: Script) -> Iterator[Problem]:
                 fix=Fix("`x.size(0)` in its place", "", "unsafe"))
 
 
+def _states(script: Script, trace: Trace) -> Iterator[Problem]:
+    """`torch.zeros(layers, BATCH, hidden)` in `forward`: a first state for one batch size."""
+    seen = set()
+    for event in trace.of("create"):
+        sizes = event.more["args"]
+        if len(sizes) == 1 and sizes[0].kind == "tuple":
+            sizes = sizes[0].items
+        if event.function != "forward" or event.more["name"] not in ("zeros", "randn", "ones") or (
+                len(sizes) != 3 or id(event.node) in seen):
+            continue
+        size = sizes[1]
+        text = ast.unparse(size.node) if size.node is not None else ""
+        if size.kind == "const" and _is_batch_size(trace, size, text):
+            seen.add(id(event.node))
+            yield Problem(
+                f"`forward` makes a state for batches of {size.data} and no others",
+                where=place(script.file, event), confidence="likely",
+                evidence=(Evidence("the last batch of an epoch may be smaller", "source"),),
+                fix=Fix("`x.size(0)` in its place, or of the axis of the batch", "", "unsafe"))
+
+
+def _is_batch_size(trace: Trace, size: Value, text: str) -> bool:
+    """A number that a loader without `drop_last` takes for its batches."""
+    loaders = [made for made in trace.made if made.kind == "loader"]
+    if not loaders or any("drop_last" in made.kwargs or "batch_sampler" in made.kwargs
+                          for made in loaders) or type(size.data) is not int or size.data < 2:
+        return False
+    return bool(NAMES.match(text)) or any(
+        (given := made.keyword("batch_size", 1)) is not None and given.kind == "const"
+        and given.data == size.data for made in loaders)
+
+
 def _fixed(trace: Trace, event: Event) -> bool:
     """The first size is a batch size that a loader without `drop_last` is made with."""
     args = getattr(event.node, "args", [])
     if len(args) < 2 or not event.more["args"]:
         return False
     size, text = event.more["args"][0], ast.unparse(args[0])
-    loaders = [made for made in trace.made if made.kind == "loader"]
-    if not loaders or any("drop_last" in made.kwargs or "batch_sampler" in made.kwargs
-                          for made in loaders):
-        return False
-    named = bool(NAMES.match(text)) and size.kind == "const"
-    whole = size.kind == "const" and type(size.data) is int and size.data > 1
-    same = any((given := made.keyword("batch_size", 1)) is not None and given.kind == "const"
-               and given.data == size.data for made in loaders)
-    return whole and (same if not named else True)
+    return size.kind == "const" and _is_batch_size(trace, size, text)
 
 
 _LOADER = """
@@ -75,6 +100,10 @@ RULE = Rule(
         fires(_program("BATCH"), "takes `BATCH` for the size of every batch", kind="source",
               line="x.view(BATCH", title="name"),
         fires(_program("8"), kind="source", line="x.view(8", title="number"),
+        fires(_program("-1").replace(
+            "return self", "h = torch.zeros(1, 8, 4)\n        return self"),
+              "makes a state for batches of 8", kind="source", line="torch.zeros(1, 8, 4)",
+              title="first state"),
         quiet(_program("x.size(0)"), kind="source", title="from the tensor"),
         quiet(_program("-1"), kind="source", title="left open"),
         quiet(_program("BATCH", ", drop_last=True"), kind="source", title="last batch dropped"),

@@ -20,65 +20,28 @@ from collections.abc import Iterator
 
 from torchmedic.misfits import replacing, worded
 from torchmedic.model import Edit, Evidence, Fix, Place, Problem, Rule, fires, quiet
-from torchmedic.source.flow import Event, Trace, Value, trace_of
-from torchmedic.source.flow.layers import known, number, several
-from torchmedic.source.flow.values import Shape
-from torchmedic.source.flow.views import clashing
+from torchmedic.pools import pool_before
+from torchmedic.source.flow import Value, trace_of
+from torchmedic.source.flow.layers import known, several
 from torchmedic.source.script import Script
-
-POOLS = ("AvgPool", "MaxPool")
 
 
 def in_source(script: Script) -> Iterator[Problem]:
     trace = trace_of(script)
     for event in trace.of("misfit", "join"):
-        shape = _refused(event)
-        if shape is None or event.value is None:
+        pool = pool_before(trace, event)
+        if pool is None or pool.target is None:
             continue
-        for pool in _pools(trace, event):
-            module, given = pool.target, known(pool.more["args"][0])
-            if module is None or given is None or not _whole(module, given):
-                continue
-            yield Problem(
-                f"`{_text(module)}` leaves one value only where the size is "
-                f"{_kernel(module)}; here its input is {worded(given)}",
-                where=Place(file=module.file or pool.file,
-                            line=getattr(module.node, "lineno", pool.line)),
-                evidence=(Evidence(f"line {event.line}: what it gives does not fit there",
-                                   "source"),),
-                fix=Fix(f"`{_adaptive(module)}` in its place", "one value for every size",
-                        "unsafe", edits=_edits(module)))
-            return
-
-
-def _refused(event: Event) -> Shape | None:
-    """The shape that does not fit: of a layer's input, or of a part of a join."""
-    if event.kind == "misfit":
-        return known(event.value)
-    found = clashing(event.value, number(event.more["axis"]))
-    return found[2] if found else None
-
-
-def _pools(trace: Trace, event: Event) -> Iterator[Event]:
-    """Fixed pools that what does not fit has gone through."""
-    assert event.value is not None
-    parts = [event.value, *event.value.items]
-    lineage = frozenset().union(*(o.lineage for part in parts for o in part.options()))
-    for pool in trace.before(event, "forward"):
-        made = pool.value
-        if pool.target is not None and pool.target.name.startswith(POOLS) and (
-                made is not None and made.id in lineage and pool.more["args"]):
-            yield pool
-
-
-def _whole(module: Value, given: Shape) -> bool:
-    """It was meant to take whole axes: its window is large, and the same as its step."""
-    axes = int(module.name[-2])
-    kernel = several(module.keyword("kernel_size", 0), axes)
-    sides = given[-axes:]
-    return module.keyword("stride", 1) is None and all(
-        k is not None and s is not None and k >= 7 and k < s for k, s in zip(
-            kernel, sides, strict=True))
+        module = pool.target
+        yield Problem(
+            f"`{_text(module)}` leaves one value only where the size is {_kernel(module)}; here "
+            f"its input is {worded(known(pool.more['args'][0]) or ())}",
+            where=Place(file=module.file or pool.file,
+                        line=getattr(module.node, "lineno", pool.line)),
+            evidence=(Evidence(f"line {event.line}: what it gives does not fit there", "source"),),
+            fix=Fix(f"`{_adaptive(module)}` in its place", "one value for every size", "unsafe",
+                    edits=_edits(module)))
+        return
 
 
 def _kernel(module: Value) -> str:

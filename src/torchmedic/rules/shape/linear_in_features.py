@@ -19,7 +19,7 @@ import re
 from collections.abc import Iterator
 from math import prod
 
-from torchmedic.misfits import misfits
+from torchmedic.misfits import misfits, worded
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure
 from torchmedic.remedies import gave, held, pooled, raised
@@ -32,6 +32,9 @@ from torchmedic.shapes import (
     product_of,
     written,
 )
+from torchmedic.source.flow import trace_of
+from torchmedic.source.flow.layers import known, number, times
+from torchmedic.source.flow.training import place
 from torchmedic.source.script import Script
 
 SIZES = (
@@ -68,6 +71,29 @@ def in_source(script: Script) -> Iterator[Problem]:
             where=seen.place, evidence=(seen.evidence,),
             fix=Fix(f"`in_features={got}`{pool}", "", "unsafe",
                     edits=seen.edits("in_features", 0)))
+    yield from _views(script)
+
+
+def _views(script: Script) -> Iterator[Problem]:
+    """`x.view(-1, 400)` of maps that have another number of values each."""
+    trace = trace_of(script)
+    seen = set()
+    for event in trace.of("view"):
+        shape, args = known(event.target), event.more["args"]
+        if event.more["name"] not in ("view", "reshape") or len(args) != 2 or not shape or (
+                shape[0] is not None or len(shape) < 3 or id(event.node) in seen):
+            continue
+        size, got = number(args[1]), times(shape[1:])
+        inner = any(f.kind == "branch" for f in event.frames[-2:])
+        if number(args[0]) == -1 and size and size > 0 and got and got != size and not inner:
+            seen.add(id(event.node))
+            product = " × ".join(map(str, shape[1:]))
+            yield Problem(
+                f"the view makes rows of {size}, and each sample has {got} = {product}",
+                where=place(script.file, event),
+                evidence=(Evidence(f"it is {worded(shape)} before the view", "source"),),
+                fix=Fix(f"`x.flatten(1)`, and `in_features={got}` in the layer after it", "",
+                        "unsafe"))
 
 
 def _not_flattened(failure: Failure, expected: int) -> Shape | None:

@@ -317,6 +317,7 @@ class Calls(Methods, External):
                 if option.graph:
                     root = len(self.trace.roots)
                     self.trace.roots[root] = self.loops()
+                    self.trace.layers[root] = module.id
                     option.roots |= {root}
 
     def call_super(self, node: ast.Call) -> Value:

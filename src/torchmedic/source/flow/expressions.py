@@ -253,6 +253,9 @@ class Expressions:
         made.type = type(op).__name__
         made.dtype = dtypes.together([left, right]) if not isinstance(op, ast.Div) else ""
         made.args = [left, right]
+        new, other = spread.fresh(left), spread.fresh(right)
+        if (new is None) != (other is None):
+            self.event("meet", node, new or other, right if new is not None else left)
         if isinstance(op, ast.Sub) and spread.pairs_all(left, right):
             self.event("spread", node, left, right,
                        site=spread.site(self.frames, self.scope.names, left, right))
@@ -272,6 +275,8 @@ class Expressions:
         """Takes a tensor out of the graph."""
         if made.graph is not False or made.sources:
             made.cut, made.cut_node, made.cut_file = how, node, self.file
+        if made.graph is not False:
+            self.event("cut", node, made, None, how=how)
         made.graph = False
         made.roots = frozenset()
         return made

@@ -85,14 +85,17 @@ class External(Expressions):
         made = self.opaque(node, args, kwargs, full)
         if full.startswith("numpy.") and made.kind == "unknown":
             made.type, made.dtype = "array", dtypes.numpy(full, args, kwargs)
-            made.shape = shapes.made_with(args) if last in ("randn", "rand", "zeros", "ones") else (
-                None)
+            sized = args if last in ("randn", "rand") else args[:1]
+            if last in ("randint", "normal", "uniform", "permutation"):
+                sized = [kwargs["size"]] if "size" in kwargs else args[2:3]
+            if last in dtypes.DOUBLE_MADE or last == "randint":
+                made.shape = shapes.made_with(sized)
         return made
 
     def from_array(self, array: Value, kwargs: dict[str, Value], node: ast.AST) -> Value:
         """`torch.from_numpy(array)`."""
         dtype = dtypes.named(kwargs["dtype"]) if "dtype" in kwargs else array.dtype
-        return tensor([], node, self.file, shape=array.shape, dtype=dtype)
+        return tensor([array], node, self.file, shape=array.shape, dtype=dtype)
 
     def optimizer(self, full: str, args: list[Value], kwargs: dict[str, Value],
                   node: ast.AST) -> Value:
@@ -228,7 +231,7 @@ class External(Expressions):
             sizes = args[-1] if args[-1].kind == "tuple" else kwargs.get("size")
             made.shape = shapes.made_with([sizes]) if sizes is not None else None
         elif last == "tensor" and args:
-            made.shape = () if args[0].kind == "const" else None
+            made.shape = _listed(args[0])
             made.args = args
             if any(o.sources for i in (args[0], *args[0].items) for o in i.options()):
                 made = self.cut(tensor(args, node, self.file), node, "torch.tensor")
@@ -325,6 +328,18 @@ class External(Expressions):
         if text in base.attrs:
             return base.attrs[text]
         return either(v for v in base.attrs.values() if is_module(v)) if text == "?" else Value()
+
+
+def _listed(value: Value) -> tuple[int | None, ...] | None:
+    """The shape of `torch.tensor(value)`."""
+    if value.kind == "const" or value.type == "number":
+        return ()
+    if value.type == "array":
+        return value.shape
+    if value.kind in ("list", "tuple") and value.items and all(
+            _listed(item) == () for item in value.items):
+        return (None if value.data == "comprehension" else len(value.items),)
+    return None
 
 
 def _frozen_family(module: Value) -> list[Value]:

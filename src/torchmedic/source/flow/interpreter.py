@@ -130,6 +130,8 @@ class Interpreter(Calls):
         made = self.operation(node, old, new, node.op)
         if isinstance(node.op, ast.Add):
             self.keep(node, node.target, old, new, made)
+        elif old.kind == "tensor":
+            self.event("inplace", node, old)
         self.assign(node.target, made, node, again=True)
 
     def do_Return(self, node: ast.Return) -> bool:

@@ -323,6 +323,8 @@ class Methods(Expressions):
                       node: ast.Call) -> Value:
         if name in DETACHING:
             return self.detached(base, name, node)
+        if name.endswith("_") and not name.endswith("__") and name != "requires_grad_":
+            self.event("inplace", node, base)
         if name in library.CUTS:
             made = tensor([base, *args], node, self.file)
             made.shape = shapes.reduced(base.shape, args, kwargs) if (
@@ -376,6 +378,7 @@ class Methods(Expressions):
         elif name in ("exp", "abs", "sqrt", "pow", "square", "cos", "sin", "neg", "log1p", "mul",
                       "div", "add", "sub"):
             made.shape = broadcast(base, args[0]) if args else base.shape
+            made.type = name
             if name == "exp" and base.act == "log_softmax":
                 made.act, made.act_node, made.act_file = "softmax", base.act_node, base.act_file
         elif name in ("bucketize", "cumsum", "clip", "roll", "flip"):

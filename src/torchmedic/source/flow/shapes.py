@@ -70,6 +70,8 @@ def moved(base: Value, name: str, args: list[Value], node: ast.AST, file: str) -
 
 def _moved(shape: Shape | None, name: str, args: list[Value]) -> Shape | None:
     at = number(args[0]) if args else None
+    if not name:
+        return shape
     if name == "gather":
         return args[1].shape if len(args) > 1 and args[1].kind == "tensor" else None
     if name in ("view", "reshape"):
@@ -151,6 +153,9 @@ def item(base: Value, key: Value, node: ast.Subscript, file: str) -> Value:
         return either(base.items)
     if base.kind == "dict" and (base.items or base.attrs):
         return either([*base.items, *base.attrs.values()])
+    if base.type == "array":
+        return Value("unknown", "array", node, file, dtype=base.dtype,
+                     shape=_indexed(base.shape, node.slice, key))
     return Value("unknown", "array" if base.type == "array" else "", node, file, owner=base,
                  dtype=base.dtype, data=base.data if base.data == "batch" else None,
                  device=base.device)

@@ -10,6 +10,16 @@ from torchmedic.source.flow.trace import Frame
 from torchmedic.source.flow.values import Value
 
 
+def fresh(value: Value) -> Value | None:
+    """The call that made a tensor on the default device, also when it was scaled since."""
+    if value.type == "created":
+        return None if value.device or value.shape == () else value
+    if value.type in ("Mult", "Add", "Sub", "Div") and len(value.args) == 2:
+        made = [fresh(part) for part in value.args if part.kind != "const"]
+        return made[0] if made and None not in made else None
+    return None
+
+
 def pairs_all(left: Value, right: Value) -> bool:
     """A column (N, 1) against a row (N), where N is the same or not known to differ."""
     one, other = known(left), known(right)

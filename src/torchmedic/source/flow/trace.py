@@ -91,6 +91,8 @@ class Trace:
         self.spawns = False
         self.roots: dict[int, tuple[Frame, ...]] = {}
         """The loops around each call of a layer that a graph goes through."""
+        self.layers: dict[int, int] = {}
+        """The layer of each of these calls."""
 
     def of(self, *kinds: str) -> list[Event]:
         return [event for event in self.events if event.kind in kinds]
