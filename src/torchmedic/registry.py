@@ -124,8 +124,15 @@ def _may_speak(source: str, lower: str) -> bool:
 
 
 def find(name: str, *more: str) -> Entry | None:
-    """The entry of the rule with this name."""
-    return catalogue(*more).by_name.get(name)
+    """The entry of the rule with this name; of ours no other is imported."""
+    if more or (family_name := names().get(name)) is None:
+        return catalogue(*more).by_name.get(name) if more else None
+    try:
+        module = importlib.import_module(f"{HOME}.{family_name}.{name.replace('-', '_')}")
+    except Exception:  # `catalogue` says which rule files are broken
+        return None
+    rule = getattr(module, "RULE", None)
+    return Entry(rule, family_name, module) if isinstance(rule, Rule) else None
 
 
 def family(rule: Rule, *more: str) -> str:

@@ -7,6 +7,8 @@ import os
 import sys
 from pathlib import Path
 
+from torchmedic import report
+
 SUMMARY = "supervise a training command and say why it died, hung or stopped"
 OWN_FAILURE = 125
 
@@ -22,7 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
                         help="end a run that hangs (SIGINT, then SIGTERM, then SIGKILL)")
     parser.add_argument("--fail-on", choices=("error", "warning"),
                         help="exit with 1 when a run that exited 0 has such a finding")
-    parser.add_argument("--output-format", choices=("full", "concise", "json"), default="full",
+    parser.add_argument("--output-format", choices=tuple(report.FORMATS), default="full",
                         help="how the report on standard error looks")
     parser.add_argument("-o", "--output-file", type=Path, metavar="FILE",
                         help="write the report there instead of to standard error")

@@ -5,15 +5,19 @@ from __future__ import annotations
 import importlib
 from io import StringIO
 from pathlib import Path
-from types import ModuleType
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
-from torchmedic.model import Diagnosis
-from torchmedic.output import replace_file
+if TYPE_CHECKING:
+    from types import ModuleType
 
-FORMATS = {"full": "text", "concise": "concise", "json": "jsonfile"}
+    from torchmedic.model import Diagnosis
+
+FORMATS = {
+    "full": "text", "concise": "concise", "json": "jsonfile", "json-lines": "jsonlines",
+    "github": "github", "sarif": "sarif", "junit": "junit",
+}
 """Output format → module of this package."""
-WITHOUT_NOTES = ("concise", "github", "json-lines", "junit")
+WITHOUT_NOTES = ("concise", "github", "junit")
 """Formats that have no place for what could not be seen: that goes to standard error."""
 
 
@@ -29,6 +33,8 @@ def write(diagnosis: Diagnosis, output_format: str, stream: TextIO) -> None:
 
 def write_file(diagnosis: Diagnosis, output_format: str, file: Path) -> None:
     """Writes the report without colour in the place of what the file held. May raise OSError."""
+    from torchmedic.output import replace_file
+
     stream = StringIO()
     if output_format == "full":
         from torchmedic.report import text

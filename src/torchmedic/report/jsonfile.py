@@ -30,7 +30,7 @@ def as_data(diagnosis: Diagnosis) -> dict[str, Any]:
         "tool": {"name": "torchmedic", "version": __version__},
         "command": diagnosis.command,
         "verdict": {"rule": None, **plain["verdict"]},
-        "findings": plain["findings"],
+        "findings": findings_data(diagnosis.findings),
     }
     for name in ("process", "memory", "notes", "next_checks", "retry", "run_folder"):
         if plain.get(name):
@@ -75,8 +75,12 @@ def findings(data: list[dict[str, Any]]) -> list[Finding]:
 
 
 def findings_data(items: Sequence[Finding]) -> list[dict[str, Any]]:
-    """Findings as plain data."""
-    return [_plain(dataclasses.asdict(item)) for item in items]
+    """Findings as plain data. An absent fact is an absent key."""
+    told = [_plain(dataclasses.asdict(item)) for item in items]
+    for item in told:
+        if not item.get("fix", {}).get("edits", True):
+            del item["fix"]["edits"]
+    return told
 
 
 def _finding(data: dict[str, Any]) -> Finding:
