@@ -210,3 +210,26 @@ def test_standard_input_statistics_and_exit_zero(bad):
     assert counted == [{"rule": RULE, "count": 1}]
     assert run(bad, "--exit-zero").returncode == 0
     assert run(bad, "--jobs", "0").returncode == 2
+
+
+def checked(folder, where="."):
+    done = run(folder, where, "--output-format", "json")
+    return {f["where"]["file"] for f in json.loads(done.stdout)["findings"]}
+
+
+def test_gitignore_counts_as_in_git(tmp_path):
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    files = ("a.py", "build/b.py", "sub/build/c.py", "sub/kept.py", "sub/deep/d.py", "logs/e.py",
+             "sub/logs/f.py", "x/y/z/g.py", "sub/gone.py")
+    for name in files:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(BAD)
+    (tmp_path / ".gitignore").write_text("# comment\n\n/build/\nlogs/\nx/**/g.py\nsub/*.py\n"
+                                         "!sub/kept.py\n")
+    (tmp_path / "sub" / ".gitignore").write_text("deep\n")
+    listed = subprocess.run(["git", "-C", str(tmp_path), "ls-files", "-o", "--exclude-standard"],
+                            capture_output=True, text=True, check=True).stdout.split()
+    assert checked(tmp_path) == {name for name in listed if name.endswith(".py")} == {
+        "a.py", "sub/build/c.py", "sub/kept.py"}
+    assert checked(tmp_path / "sub") == {"build/c.py", "kept.py"}  # the file above counts too
+    assert checked(tmp_path, "build/b.py") == {"build/b.py"}  # what is named is read

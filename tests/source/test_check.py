@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import torchmedic
-from torchmedic import registry
-from torchmedic.commands.check import check
+from torchmedic.checking import many, session
+from torchmedic.config import Settings
 from torchmedic.trainings import STEP, training
 
 SOURCE = Path(torchmedic.__file__).parents[1]
@@ -21,6 +21,11 @@ CASES = SOURCE.parents[1] / "shared" / "cases" / "scripts"
 BAD = training(STEP.replace("optimizer.zero_grad()\n", ""))
 REACHED = 0.65
 """Of the programs there whose fault can be read from their text."""
+
+
+def check(path: str) -> list[Any]:
+    settings = Settings(root=Path(path).parent)
+    return many.check(session.found([path], settings), settings, jobs=1, cached=False).findings
 
 
 def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -78,6 +83,7 @@ def test_ignored_folders_are_left_out(tmp_path):
     for place in (".venv", "lib/site-packages", "build", "made"):
         (tmp_path / place).mkdir(parents=True)
         (tmp_path / place / "bad.py").write_text(BAD)
+    (tmp_path / ".git").mkdir()
     (tmp_path / ".gitignore").write_text("build/\n/made\n")
     assert run(tmp_path).returncode == 0
 
@@ -97,7 +103,7 @@ def test_a_class_of_another_file_is_looked_into(tmp_path):
         "    def __init__(self):\n        super().__init__()\n        self.fc = nn.Linear(8, 3)\n\n"
         "    def forward(self, x):\n        return F.softmax(self.fc(x), dim=1)\n")
     (tmp_path / "train.py").write_text("from net import Net\n" + training(more="model = Net()\n"))
-    found = check([str(tmp_path / "train.py")], registry.reading("source"), [])
+    found = check(str(tmp_path / "train.py"))
     assert [(f.rule, Path(f.where.file).name) for f in found if f.where and f.where.file] == [
         ("parameters-not-in-optimizer", "net.py"), ("softmax-before-cross-entropy", "net.py")]
 
@@ -113,17 +119,16 @@ def test_neither_torch_nor_rich_is_imported(tmp_path):
 
 @pytest.mark.skipif(not CASES.is_dir(), reason="the cases lie beside the repository only")
 def test_cases_no_right_program_is_accused_and_most_faults_are_found():
-    rules = registry.reading("source")
     false, hits, all_of_them = [], 0, 0
     for folder in sorted(f.parent for f in CASES.glob("*/truth.json")):
         truth = json.loads((folder / "truth.json").read_text())
         entry = truth.get("entry") or {}
         right = folder / entry.get("good", "good.py").partition("/")[0]
-        false += [(folder.name, f.rule) for f in check([str(right)], rules, [])
+        false += [(folder.name, f.rule) for f in check(str(right))
                   if f.severity != "info"]
         if truth.get("static_detectable"):
             wrong = folder / entry.get("bad", "bad.py").partition("/")[0]
-            hits += near(check([str(wrong)], rules, []), truth["line"])
+            hits += near(check(str(wrong)), truth["line"])
             all_of_them += 1
     assert false == []
     assert hits >= REACHED * all_of_them

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import fnmatch
 import os
 import tokenize
 import warnings
@@ -31,7 +30,7 @@ def found(paths: Sequence[str]) -> Iterator[str]:
     """Every file below the paths, each once, sorted; a file that is named is always read."""
     seen: set[str] = set()
     for path in paths:
-        for file in ([path] if not Path(path).is_dir() else _below(path, ())):
+        for file in ([path] if not Path(path).is_dir() else _below(path, _above(path))):
             key = os.path.realpath(file)
             if key not in seen:
                 seen.add(key)
@@ -93,48 +92,58 @@ def _fault(text: str) -> str:
     return "can't be parsed: nested too deeply"
 
 
-def _below(folder: str, inherited: tuple[tuple[str, str], ...]) -> Iterator[str]:
-    patterns = (*inherited, *((folder, line) for line in _ignored(folder)))
+class _Ignored:
+    """The `.gitignore` files from the root of the repository down to a folder."""
+
+    def __init__(self, base: str, lines: list[str], outer: _Ignored | None) -> None:
+        import pathspec
+
+        self._base, self._outer = base, outer
+        self._spec = pathspec.GitIgnoreSpec.from_lines(lines)
+
+    def matches(self, path: str, is_folder: bool) -> bool:
+        """What the innermost file says that says anything counts, as in git."""
+        inside = os.path.relpath(path, self._base).replace(os.sep, "/")
+        told = self._spec.check_file(inside + "/" if is_folder else inside).include
+        if told is None:
+            return self._outer is not None and self._outer.matches(path, is_folder)
+        return told
+
+
+def _above(folder: str) -> _Ignored | None:
+    """What the folders above say, as far as they belong to the same repository."""
+    chain = [os.path.abspath(folder)]  # noqa: PTH100 - links stay as they are
+    while not os.path.exists(os.path.join(chain[-1], ".git")):  # noqa: PTH110,PTH118
+        above = os.path.dirname(chain[-1])  # noqa: PTH120
+        if above == chain[-1]:
+            return None  # in no repository
+        chain.append(above)
+    known: _Ignored | None = None
+    for place in reversed(chain[1:]):
+        known = _with(place, known)
+    return known
+
+
+def _with(folder: str, outer: _Ignored | None) -> _Ignored | None:
+    try:
+        text = Path(folder, ".gitignore").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return outer
+    return _Ignored(folder, text.splitlines(), outer)
+
+
+def _below(folder: str, outer: _Ignored | None) -> Iterator[str]:
+    ignored = _with(folder, outer)
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except OSError:
         return
     for entry in entries:
         is_folder = entry.is_dir(follow_symlinks=False)
-        if entry.name in SKIPPED or _matches(entry.path, is_folder, patterns):
+        if entry.name in SKIPPED or (ignored and ignored.matches(entry.path, is_folder)):
             continue
         if is_folder:
             if not os.path.exists(os.path.join(entry.path, "pyvenv.cfg")):  # noqa: PTH110,PTH118
-                yield from _below(entry.path, patterns)
+                yield from _below(entry.path, ignored)
         elif entry.name.endswith(SUFFIXES) and entry.is_file():
             yield entry.path.removeprefix("./")
-
-
-def _ignored(folder: str) -> list[str]:
-    """The patterns of the folder's `.gitignore`."""
-    try:
-        text = Path(folder, ".gitignore").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return []
-    return [line.strip() for line in text.splitlines()
-            if line.strip() and not line.startswith("#")]
-
-
-def _matches(path: str, is_folder: bool, patterns: tuple[tuple[str, str], ...]) -> bool:
-    ignored = False
-    for base, pattern in patterns:  # the last one that matches decides
-        wanted = not pattern.startswith("!")
-        if _matches_one(path, is_folder, base, pattern.lstrip("!")):
-            ignored = wanted
-    return ignored
-
-
-def _matches_one(path: str, is_folder: bool, base: str, pattern: str) -> bool:
-    if pattern.endswith("/"):
-        if not is_folder:
-            return False
-        pattern = pattern.rstrip("/")
-    inside = os.path.relpath(path, base).replace(os.sep, "/")
-    if "/" in pattern:
-        return fnmatch.fnmatch(inside, pattern.lstrip("/").replace("**/", "*"))
-    return fnmatch.fnmatch(inside.rpartition("/")[2], pattern)
