@@ -19,8 +19,11 @@ from collections.abc import Iterator
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.source.flow import Event, Frame, Trace, Value, trace_of
 from torchmedic.source.flow.training import place
+from torchmedic.source.flow.values import is_module
 from torchmedic.source.script import Script
 from torchmedic.trainings import training
+
+SHALLOW = ("dict", "OrderedDict", "copy.copy")
 
 
 def in_source(script: Script) -> Iterator[Problem]:
@@ -28,13 +31,45 @@ def in_source(script: Script) -> Iterator[Problem]:
     seen = set()
     for event in trace.of("assign", "set", "item"):
         value = event.value
-        if value is None or value.kind != "state" or value.data == "copy" or value.args:
+        if value is not None and is_module(value) and id(event.node) not in seen:
+            seen.add(id(event.node))
+            yield from _model(script, trace, event)
+        if value is None or not _is_state(value):
             continue
         loop = _trained(trace, event)
         used = _restored(trace, event, value, loop) if loop else None
         if used is not None and id(event.node) not in seen:
             seen.add(id(event.node))
             yield _problem(script, event, used)
+
+
+def _model(script: Script, trace: Trace, event: Event) -> Iterator[Problem]:
+    """`best_model = model` under a condition in a training loop, and used after it."""
+    name, given = event.more.get("name"), getattr(event.node, "value", None)
+    loop = _trained(trace, event)
+    end = getattr(loop.node, "end_lineno", None) if loop is not None else None
+    if end is None or not isinstance(given, (ast.Name, ast.Attribute)) or event.file != script.file:
+        return
+    used = next((n for n in ast.walk(script.tree) if isinstance(n, ast.Name) and n.id == name
+                 and isinstance(n.ctx, ast.Load) and n.lineno > end), None)
+    if used is not None:
+        text = ast.unparse(given)
+        yield Problem(
+            f"`{name} = {text}` is no copy: later steps change it too",
+            where=place(script.file, event), confidence="certain",
+            evidence=(Evidence(f"line {used.lineno} uses it when the loop is over", "source"),),
+            fix=Fix(f"`copy.deepcopy({text})`", "", "safe"))
+
+
+def _is_state(value: Value) -> bool:
+    """`model.state_dict()`, or a dict with the very same tensors."""
+    if value.kind == "state":
+        return value.data != "copy" and not value.args
+    made = value.node
+    if isinstance(made, ast.DictComp) and ".state_dict().items()" in ast.unparse(made):
+        return isinstance(made.value, ast.Name)
+    return isinstance(made, ast.Call) and ast.unparse(made.func) in SHALLOW and (
+        len(made.args) == 1 and ast.unparse(made.args[0]).endswith(".state_dict()"))
 
 
 def _trained(trace: Trace, event: Event) -> Frame | None:

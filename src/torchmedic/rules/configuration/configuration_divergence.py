@@ -17,12 +17,17 @@ from collections.abc import Iterator
 
 from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.source.flow import trace_of
+from torchmedic.settings import fields_of, private, reads
+from torchmedic.source.paths import FUNCTIONS
 from torchmedic.source.script import Script
 
-SAME = {"lr": ("lr", "learning_rate", "base_lr"), "weight_decay": ("weight_decay", "wd"),
+PARAMETER = "the parameter"
+SAME = {"p": ("dropout", "dropout_rate", "drop_rate", "drop_prob", "p_drop"),
+        "lr": ("lr", "learning_rate", "base_lr"), "weight_decay": ("weight_decay", "wd"),
         "momentum": ("momentum",), "batch_size": ("batch_size", "bs"),
         "num_workers": ("num_workers", "workers")}
-KINDS = ("optimizer", "loader")
+KINDS = ("optimizer", "loader", "module")
+DROPOUT = "torch.nn.Dropout"
 
 
 def in_source(script: Script) -> Iterator[Problem]:
@@ -33,10 +38,18 @@ def in_source(script: Script) -> Iterator[Problem]:
             continue
         function = script.function_at(event.line)
         body: ast.AST = function.node if function else script.tree
-        for name, value in made.kwargs.items():
+        if made.kind == "module" and not made.type.startswith(DROPOUT):
+            continue
+        given = dict(made.kwargs)
+        if made.kind == "module" and made.args:
+            given["p"] = made.args[0]
+        elif made.kind == "loader" and len(made.args) > 1:
+            given["batch_size"] = made.args[1]
+        for name, value in given.items():
             written = value.kind == "const" and isinstance(value.data, (int, float))
             direct = written and getattr(value.node, "lineno", 0) == event.line
-            unread = _unread(body, SAME.get(name, ())) if direct else None
+            wanted = SAME.get(name, ())
+            unread = (_unread(body, wanted) or _setting(script, wanted)) if direct else None
             if unread is not None and (event.line, name) not in seen:
                 seen.add((event.line, name))
                 yield _problem(script, event.line, name, value.data, unread,
@@ -47,6 +60,9 @@ def _unread(body: ast.AST, names: tuple[str, ...]) -> tuple[str, int, str] | Non
     """(name, line, where it is from) of a setting that is stored here and never read."""
     stored: dict[str, tuple[int, str]] = {}
     read: set[str] = set()
+    if isinstance(body, FUNCTIONS):
+        arguments = body.args
+        stored = {a.arg: (a.lineno, PARAMETER) for a in (*arguments.args, *arguments.kwonlyargs)}
     for node in ast.walk(body):
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(
                 node.targets[0], ast.Name) and isinstance(node.value, (ast.Subscript,
@@ -57,14 +73,27 @@ def _unread(body: ast.AST, names: tuple[str, ...]) -> tuple[str, int, str] | Non
     return next(((n, *stored[n]) for n in names if n in stored and n not in read), None)
 
 
+def _setting(script: Script, names: tuple[str, ...]) -> tuple[str, int, str] | None:
+    """A field of the program's configuration that nothing in the file reads."""
+    fields = {name: (line, holder) for name, line, holder in fields_of(script.tree)}
+    wanted = [n for n in names if n in fields]
+    if not wanted or not private(script.tree, {holder for _, holder in fields.values()}):
+        return None
+    read = reads(script.tree)
+    return next(((n, *fields[n]) for n in wanted if n not in read), None)
+
+
 def _problem(script: Script, line: int, name: str, value: object, unread: tuple[str, int, str],
              function: str | None) -> Problem:
     variable, at, source = unread
+    whole = source == PARAMETER
+    of = f"{source} `{variable}`" if whole else f"`{variable}` of `{source}`"
     return Problem(
-        f"`{name}={value}` is written in the call, and `{variable}` from `{source}` is not used",
+        f"`{name}={value}` is written in the call, and {of} is not used",
         where=Place(file=script.file, line=line, function=function), confidence="certain",
-        evidence=(Evidence(f"line {at}: `{variable} = {source}`; nothing reads it", "source"),),
-        fix=Fix(f"`{name}={variable}`", "", "unsafe"))
+        evidence=(Evidence(f"line {at}: `{variable}` is set there; nothing reads it", "source"),),
+        fix=Fix(f"`{name}={variable}`" if whole or "[" in source or "." in source else
+                f"read `{variable}` of `{source}` in its place", "", "unsafe"))
 
 
 _PROGRAM = """
@@ -77,12 +106,36 @@ def build(cfg):
     lr = cfg["lr"]
     return torch.optim.Adam(model.parameters(), lr=%s)
 """
+_CONFIG = """
+import torch
+from torch.utils.data import DataLoader
+
+config = {"lr": 0.1, "batch_size": 64}
+loader = DataLoader(torch.zeros(8, 2), batch_size=%s)
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=config["lr"])
+"""
+_NET = """
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self, dropout=0.1):
+        super().__init__()
+        self.drop = nn.Dropout(%s)
+"""
 
 RULE = Rule(
     name="configuration-divergence", doc=__doc__, category="code", severity="warning",
     in_source=in_source, examples=(
-        fires(_PROGRAM % "1e-5", "`lr` from `cfg['lr']` is not used", "`lr=lr`", kind="source",
+        fires(_PROGRAM % "1e-5", "`lr` of `cfg['lr']` is not used", "`lr=lr`", kind="source",
               line="lr=1e-5", title="number in the call"),
+        fires(_CONFIG % "16", "`batch_size` of `config` is not used", kind="source",
+              line="batch_size=16", title="in a dict"),
+        fires(_NET % "0.5", "the parameter `dropout` is not used", kind="source",
+              line="nn.Dropout(0.5)", title="parameter"),
+        quiet(_CONFIG % 'config["batch_size"]', kind="source", title="dict is read"),
+        quiet(_NET % "dropout", kind="source", title="parameter is read"),
         quiet(_PROGRAM % "lr", kind="source", title="used"),
         quiet((_PROGRAM % "1e-5").replace('    lr = cfg["lr"]\n', ""), kind="source",
               title="no setting"),

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.source.flow import Event, trace_of
 from torchmedic.source.flow.training import place
+from torchmedic.source.paths import FUNCTIONS, inside
 from torchmedic.source.script import Script
 
 
@@ -57,10 +58,23 @@ def _destination(event: Event) -> str | None:
 def _namespaces(tree: ast.Module) -> set[str]:
     """Names that hold what `parse_args()` gave."""
     found = set()
+    makers = _makers(tree)
     for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and "parse_args(" in ast.unparse(node.value):
+        if isinstance(node, ast.Assign) and _parses(node.value, makers):
             found |= {t.id for t in node.targets if isinstance(t, ast.Name)}
     return found
+
+
+def _makers(tree: ast.Module) -> set[str]:
+    """Functions that give back what `parse_args()` gave."""
+    return {f.name for f in ast.walk(tree) if isinstance(f, FUNCTIONS) and any(
+        isinstance(n, ast.Return) and n.value is not None and "parse_args(" in ast.unparse(n.value)
+        for n in inside(f))}
+
+
+def _parses(value: ast.expr, makers: set[str]) -> bool:
+    return "parse_args(" in ast.unparse(value) or (
+        isinstance(value, ast.Call) and ast.unparse(value.func) in makers)
 
 
 def _escapes(tree: ast.Module, names: set[str]) -> bool:
@@ -69,7 +83,9 @@ def _escapes(tree: ast.Module, names: set[str]) -> bool:
                  and n.func.attr in ("parse_args", "parse_known_args") for n in ast.walk(tree))
     assigned = sum(isinstance(n, ast.Assign) and "parse_args(" in ast.unparse(n.value) and
                    isinstance(n.targets[0], ast.Name) for n in ast.walk(tree))
-    if parsed != assigned:
+    returned = sum(isinstance(n, ast.Return) and n.value is not None
+                   and "parse_args(" in ast.unparse(n.value) for n in ast.walk(tree))
+    if parsed != assigned + returned:
         return True
     owners = {id(n.value) for n in ast.walk(tree) if isinstance(n, ast.Attribute)}
     printed = {id(a) for n in ast.walk(tree) if isinstance(n, ast.Call)

@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
+from torchmedic.source.flow import Value, trace_of
+from torchmedic.source.paths import inside
 from torchmedic.source.script import Script
 
 PERMUTED = ("torch.randperm", "np.random.permutation", "numpy.random.permutation")
@@ -33,6 +35,61 @@ def in_source(script: Script) -> Iterator[Problem]:
                     where=Place(file=script.file, line=second.lineno), confidence="likely",
                     evidence=(Evidence("they are used as pairs afterwards", "source"),),
                     fix=Fix("one permutation for both", "", "unsafe"))
+    for holder in (script.tree, *(f.node for f in script.functions)):
+        yield from _one_only(script, holder)
+    yield from _two_loaders(script)
+
+
+def _one_only(script: Script, body: ast.AST) -> Iterator[Problem]:
+    """One of a pair is shuffled in its place, and the other is not."""
+    mixed = {ast.unparse(n.args[0]): n for n in inside(body) if isinstance(n, ast.Call)
+             and ast.unparse(n.func) in SHUFFLES and len(n.args) == 1}
+    if len(mixed) != 1:
+        return
+    name, call = next(iter(mixed.items()))
+    for node in inside(body):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == (
+                "TensorDataset") and node.lineno > call.lineno and len(node.args) > 1:
+            holds = [name in {ast.unparse(n) for n in ast.walk(a)} for a in node.args]
+            if any(holds) and not all(holds) and not _derived(
+                    body, name, call.lineno, node.lineno):
+                yield Problem(
+                    f"`{name}` is shuffled, and what it is paired with is not",
+                    where=Place(file=script.file, line=call.lineno), confidence="likely",
+                    evidence=(Evidence(f"line {node.lineno}: they are used as pairs", "source"),),
+                    fix=Fix("one permutation for both", "", "unsafe"))
+                return
+
+
+def _derived(body: ast.AST, name: str, line: int, before: int) -> bool:
+    """After the shuffling something is made of it, which may be the other of the pair."""
+    return any(isinstance(n, ast.Assign) and line < n.lineno < before and name in {
+        ast.unparse(p) for p in ast.walk(n.value)} for n in inside(body))
+
+
+def _two_loaders(script: Script) -> Iterator[Problem]:
+    """`zip` of two loaders that shuffle, each in its own order, whose batches meet in a loss."""
+    for event in trace_of(script).of("loss"):
+        for loop in event.loops:
+            over = loop.value
+            parts = over.items if over is not None and over.kind == "zip" else []
+            mixed = [p for p in parts if p.kind == "loader" and _shuffles(p)]
+            if len(mixed) > 1 and len(mixed) == len(parts) == 2 and all(
+                    (held := p.keyword("dataset", 0)) is not None and held.kind == "tensor"
+                    for p in mixed):
+                yield Problem(
+                    "inputs and targets come from two loaders that shuffle apart",
+                    where=Place(file=event.file, line=getattr(loop.node, "lineno", event.line)),
+                    confidence="likely",
+                    evidence=(Evidence(f"line {event.line}: they are used as pairs", "source"),),
+                    fix=Fix("one loader over `TensorDataset(inputs, targets)`", "", "unsafe"))
+                return
+
+
+def _shuffles(loader: Value) -> bool:
+    given = loader.keyword("shuffle", 2)
+    return given is not None and given.kind == "const" and given.data is True and (
+        "generator" not in loader.kwargs)
 
 
 def _shuffled(node: ast.stmt) -> str | None:

@@ -106,9 +106,13 @@ def in_source(script: Script) -> Iterator[Problem]:
     if "torch" not in "\n".join(script.lines):
         return
     bodies: list[ast.AST] = [script.tree, *(f.node for f in script.functions)]
+    generators = {f.node.name for f in script.functions if any(
+        isinstance(n, (ast.Yield, ast.YieldFrom)) for n in inside(f.node))}
+    kept = _kept(script, generators)
     for body in bodies:
         made = {n.targets[0].id: n for n in inside(body) if isinstance(n, ast.Assign)
-                and isinstance(n.targets[0], ast.Name) and _once(n.value)}
+                and isinstance(n.targets[0], ast.Name) and _once(n.value, generators)}
+        made.update(kept)
         for epochs in (n for n in inside(body) if isinstance(n, ast.For) and _again(n)):
             inner = [n for n in inside(epochs) if isinstance(n, ast.For)]
             stored = {n.id for n in ast.walk(epochs) if isinstance(n, ast.Name)
@@ -116,14 +120,25 @@ def in_source(script: Script) -> Iterator[Problem]:
             for loop in inner:
                 name = ast.unparse(loop.iter).removeprefix("tqdm(").removesuffix(")")
                 start = made.get(name)
-                if start is not None and name not in stored and start.lineno < epochs.lineno:
+                early = start is not None and (name in kept or start.lineno < epochs.lineno)
+                if start is not None and name not in stored and early:
                     yield _used_up(script, loop, start)
 
 
-def _once(node: ast.expr) -> bool:
+def _kept(script: Script, generators: set[str]) -> dict[str, ast.Assign]:
+    """Attributes that are set to such an iterator, and to nothing else anywhere."""
+    stores: dict[str, list[ast.Assign]] = {}
+    for node in ast.walk(script.tree):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
+            stores.setdefault(ast.unparse(node.targets[0]), []).append(node)
+    return {name: found[0] for name, found in stores.items()
+            if len(found) == 1 and _once(found[0].value, generators)}
+
+
+def _once(node: ast.expr, generators: set[str]) -> bool:
     """It can be gone over once: `iter(loader)`, `enumerate(loader)`, a generator."""
     return isinstance(node, ast.GeneratorExp) or (
-        isinstance(node, ast.Call) and ast.unparse(node.func) in ONCE)
+        isinstance(node, ast.Call) and ast.unparse(node.func) in {*ONCE, *generators})
 
 
 def _again(loop: ast.For) -> bool:

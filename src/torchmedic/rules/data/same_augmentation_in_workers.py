@@ -47,7 +47,10 @@ def _maker(event: Event, made: dict[int, str]) -> str | None:
         return None
     value = getattr(event.node, "value", None)
     calls = [n for n in ast.walk(value) if isinstance(n, ast.Call)] if value is not None else []
-    return next((made[id(n)] for n in calls if id(n) in made), None)
+    seeded = next((n for n in calls if ast.unparse(n.func) == "torch.Generator"
+                   or ast.unparse(n).startswith("torch.Generator(")), None)
+    return next((made[id(n)] for n in calls if id(n) in made),
+                "torch.Generator" if seeded is not None else None)
 
 
 def _drawn(owner: Value, name: str) -> int | None:

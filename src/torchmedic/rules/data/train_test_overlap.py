@@ -40,6 +40,8 @@ def in_source(script: Script) -> Iterator[Problem]:
     for body in bodies:
         yield from _slices(script, body)
         yield from _doubled(script, body)
+    for body in bodies:
+        yield from _own_order(script, body)
     yield from _same_set(script, trace_of(script))
 
 
@@ -47,14 +49,11 @@ def _slices(script: Script, body: ast.AST) -> Iterator[Problem]:
     """`train = data[:800]` and `test = data[700:]`."""
     ends: dict[str, tuple[int, ast.AST]] = {}
     starts: dict[str, tuple[int, ast.AST]] = {}
-    for name, value in _assigned(body):
-        if isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Slice):
-            base, cut = ast.unparse(value.value), value.slice
-            if TRAIN.search(name) and (end := _whole(cut.upper)) is not None:
-                ends[base] = end, value
-            elif TEST.search(name) and not TRAIN.search(name) and cut.upper is None and (
-                    start := _whole(cut.lower)) is not None:
-                starts[base] = start, value
+    for name, base, lower, upper, node in _cuts(body):
+        if TRAIN.search(name) and upper is not None:
+            ends[base] = upper, node
+        elif TEST.search(name) and not TRAIN.search(name) and lower is not None:
+            starts[base] = lower, node
     for base, (end, _) in ends.items():
         if base in starts and 0 <= starts[base][0] < end:
             start, node = starts[base]
@@ -65,6 +64,21 @@ def _slices(script: Script, body: ast.AST) -> Iterator[Problem]:
                                    "source"),),
                 fix=Fix(f"begin the test part at {end}", "", "unsafe"))
             return
+
+
+def _cuts(body: ast.AST) -> Iterator[tuple[str, str, int | None, int | None, ast.AST]]:
+    """(name, what of, begin, end, where) of slices, and of `Subset(data, range(begin, end))`."""
+    for name, value in _assigned(body):
+        for node in ast.walk(value):
+            if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice):
+                cut = node.slice
+                yield (name, ast.unparse(node.value), _whole(cut.lower), _whole(cut.upper), node)
+            elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Subset") and (
+                    len(node.args) == 2 and isinstance(node.args[1], ast.Call)
+                    and ast.unparse(node.args[1].func) == "range"):
+                ends = [_whole(a) for a in node.args[1].args]
+                low, high = (0, ends[0]) if len(ends) == 1 else (ends[0], ends[1])
+                yield name, ast.unparse(node.args[0]), low, high, node
 
 
 def _assigned(body: ast.AST) -> Iterator[tuple[str, ast.expr]]:
@@ -78,6 +92,21 @@ def _assigned(body: ast.AST) -> Iterator[tuple[str, ast.expr]]:
             for one, value in pairs:
                 if isinstance(one, (ast.Name, ast.Attribute)):
                     yield ast.unparse(one).rpartition(".")[2], value
+
+
+def _own_order(script: Script, body: ast.AST) -> Iterator[Problem]:
+    """The test part is cut from a permutation of its own."""
+    taken = [(name, value) for name, value in _assigned(body) if isinstance(value, ast.Subscript)]
+    for name, value in taken:
+        if isinstance(value.value, ast.Call) and ast.unparse(value.value.func).rpartition(".")[
+                2] in ("randperm", "permutation") and TEST.search(name) and any(
+                TRAIN.search(other) for other, _ in taken):
+            yield Problem(
+                f"`{name}` is cut from a permutation of its own: it shares samples with the "
+                "training part", where=_place(script, value), confidence="likely",
+                evidence=(Evidence("the training part is cut from another", "source"),),
+                fix=Fix("cut both parts from one permutation", "", "unsafe"))
+            return
 
 
 def _whole(node: ast.expr | None) -> int | None:

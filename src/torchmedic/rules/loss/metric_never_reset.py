@@ -17,7 +17,7 @@ import ast
 from collections.abc import Iterator
 
 from torchmedic.model import Edit, Evidence, Fix, Place, Problem, Rule, fires, quiet
-from torchmedic.source.paths import inside
+from torchmedic.source.paths import FUNCTIONS, inside
 from torchmedic.source.script import Script
 from torchmedic.trainings import training
 
@@ -31,6 +31,43 @@ def in_source(script: Script) -> Iterator[Problem]:
     for body in bodies:
         for epochs in (n for n in inside(body) if isinstance(n, ast.For)):
             yield from _in_epochs(script, body, epochs)
+    for made in (n for n in script.tree.body if isinstance(n, ast.ClassDef)):
+        yield from _in_class(script, made)
+
+
+def _in_class(script: Script, made: ast.ClassDef) -> Iterator[Problem]:
+    """`self.total` is set in `__init__` alone, and added to in a method that is one epoch."""
+    stores: dict[str, list[ast.Assign]] = {}
+    for node in ast.walk(made):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
+            stores.setdefault(ast.unparse(node.targets[0]), []).append(node)
+    for method in (n for n in made.body if isinstance(n, FUNCTIONS)):
+        added = {ast.unparse(n.target) for loop in inside(method) if isinstance(loop, Loops)
+                 for n in inside(loop) if isinstance(n, ast.AugAssign)
+                 and isinstance(n.op, ast.Add)}
+        for node in inside(method):
+            if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Div):
+                continue
+            name = ast.unparse(node.left)
+            found = stores.get(name, [])
+            alone = len(found) == 1 and isinstance(found[0].value, ast.Constant)
+            if alone and name in added and "len(" in ast.unparse(node.right) and not any(
+                    a in ast.unparse(node.right) for a in added) and _repeated(
+                    script, method.name) and script.function_at(found[0].lineno) is not None:
+                yield Problem(
+                    f"`{name}` goes on over all epochs, and is divided by the batches of one",
+                    where=Place(file=script.file, line=found[0].lineno), confidence="likely",
+                    evidence=(Evidence(f"line {node.lineno}: `{ast.unparse(node)}`; nothing sets "
+                                       "it back", "source"),),
+                    fix=Fix(f"`{name} = 0` at the start of `{method.name}`", "", "unsafe"))
+                return
+
+
+def _repeated(script: Script, name: str) -> bool:
+    """Some loop calls the method."""
+    return any(isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)
+               and n.func.attr == name for loop in ast.walk(script.tree)
+               if isinstance(loop, Loops) for n in ast.walk(loop))
 
 
 def _in_epochs(script: Script, body: ast.AST, epochs: ast.For) -> Iterator[Problem]:
@@ -40,9 +77,8 @@ def _in_epochs(script: Script, body: ast.AST, epochs: ast.For) -> Iterator[Probl
              and isinstance(n.target, ast.Name)}
     within = {id(n) for loop in batches for n in ast.walk(loop)}
     reset = _stored(epochs)
-    started = {n.targets[0].id: n for n in inside(body) if isinstance(n, ast.Assign)
-               and isinstance(n.targets[0], ast.Name) and isinstance(n.value, ast.Constant)
-               and n.lineno < epochs.lineno}
+    started = {name: n for n in inside(body) if isinstance(n, ast.Assign)
+               and n.lineno < epochs.lineno for name in _zeros(n)}
     for node in inside(epochs):
         if id(node) in within or not isinstance(node, ast.BinOp) or not isinstance(
                 node.op, ast.Div) or not isinstance(node.left, ast.Name):
@@ -52,6 +88,17 @@ def _in_epochs(script: Script, body: ast.AST, epochs: ast.For) -> Iterator[Probl
                 node.right, epochs, set(added)):
             yield _problem(script, name, node, started[name], epochs)
             return
+
+
+def _zeros(node: ast.Assign) -> Iterator[str]:
+    """Names that an assignment sets to a number: `total = 0`, `total, correct = 0.0, 0`."""
+    target, value = node.targets[0], node.value
+    pairs = [(target, value)]
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+        pairs = list(zip(target.elts, value.elts, strict=False))
+    for one, number in pairs:
+        if isinstance(one, ast.Name) and isinstance(number, ast.Constant):
+            yield one.id
 
 
 def _stored(loop: ast.For) -> set[str]:
@@ -74,14 +121,14 @@ def _of_one_epoch(divisor: ast.expr, epochs: ast.For, added: set[str]) -> bool:
 def _problem(script: Script, name: str, use: ast.BinOp, start: ast.Assign,
              epochs: ast.For) -> Problem:
     first = epochs.body[0]
-    text = f"{ast.unparse(start)}\n{' ' * first.col_offset}"
+    text = f"{name} = 0\n{' ' * first.col_offset}"
     at = first.lineno, first.col_offset
     return Problem(
         f"`{name}` goes on over all epochs, and is divided by the batches of one",
         where=Place(file=script.file, line=start.lineno), confidence="certain",
         evidence=(Evidence(f"line {use.lineno}: `{ast.unparse(use)}` in the loop of line "
                            f"{epochs.lineno}, which never sets it back", "source"),),
-        fix=Fix(f"`{ast.unparse(start)}` at the start of each epoch", "", "unsafe",
+        fix=Fix(f"`{name} = 0` at the start of each epoch", "", "unsafe",
                 edits=(Edit(*at, *at, text),)))
 
 

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from torchmedic.model import Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.observed import Failure
 from torchmedic.remedies import raised
-from torchmedic.source.flow import Value, trace_of
+from torchmedic.source.flow import Event, Value, trace_of
 from torchmedic.source.paths import FUNCTIONS
 from torchmedic.source.script import Script
 from torchmedic.trainings import module
@@ -58,10 +58,18 @@ def in_source(script: Script) -> Iterator[Problem]:
                     yield _problem(made, node, node.name, "method")
     for event in trace.of("set"):
         owner, name = event.target, event.more["name"]
-        plain = event.value is not None and event.value.kind in ("const", "list", "dict", "tensor")
+        plain = event.value is not None and (
+            event.value.kind in ("const", "list", "dict", "tensor") or _is_flag(event))
         if owner is not None and owner.kind == "instance" and owner.data == "module" and (
                 name in ALLOWED and plain):
             yield _problem(owner, event.node, name, "attribute")
+
+
+def _is_flag(event: Event) -> bool:
+    """`self.train = train`: an argument of `__init__` of that name."""
+    given = getattr(event.node, "value", None)
+    return event.function == "__init__" and isinstance(given, ast.Name) and (
+        given.id == event.more["name"] and given.id in ("train", "eval"))
 
 
 def _refuses(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
