@@ -17,8 +17,9 @@ BAD = re.compile(
     r"|Fatal Python error"
     r"|killed by signal|[Ss]ignal (?:9|11|6|7)\b|SIG(?:KILL|SEGV|ABRT|BUS)"
     r"|(?:exit(?:ed)?[ _-]?(?:with )?(?:code|status)|exitcode) ?:? ?(?!0\b)-?\d"
-    r"|\b(?:CRITICAL|FATAL)\b|Exiting due to|terminate called|ChildFailedError"
-    r"|^\W*(?:ERROR|Error|error)\b(?!\W*[\d.]+(?:\s|$|%))"
+    r"|return code ?=? ?(?!0\b)-?\d|\[ERROR\]|\b(?:CRITICAL|FATAL)\b"
+    r"|Exiting due to|terminate called|ChildFailedError"
+    r"|^\W*(?:ERROR|Error|error)\b(?!: pip's dependency|\W*[\d.]+(?:\s|$|%))"
     r"|^[\w.]*(?:Error|Exception)\b(?! ignored|\W*[\d.]+(?:\s|$|%))")
 PROMPT = re.compile(r"^(?:\([\w.-]+\) ?)?[\w.-]+@[\w.-]+:[^$#]*[$#]"
                     r"|^PS [A-Z]:\\[^>]*>|^[A-Z]:\\[^>]*>")

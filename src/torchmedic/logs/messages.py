@@ -10,7 +10,7 @@ from torchmedic.logs.lines import FRAME_START, HEADER, PROGRESS, Line
 TYPE = r"(?P<type>[A-Za-z_][\w.]*(?:\([\w.]+\))?)"
 EXCEPTION = re.compile(rf"{TYPE}(?::(?: (?P<message>.*)|\s*)|\s*)$")
 """The line after the frames."""
-HEADLESS = re.compile(r"(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): \S")
+HEADLESS = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): \S")
 """A line that is an exception even without a traceback above it."""
 
 _OUTSIDE = re.compile(
@@ -26,6 +26,7 @@ _OUTSIDE = re.compile(
 )
 LONGEST = 60
 """Lines of a message; a state dict's list of keys is one long line."""
+LONGEST_LINE = 20_000
 LONGEST_FLUSH = 12
 """Lines at column 0: after that it is the program's ordinary output."""
 
@@ -54,7 +55,14 @@ def message_at(lines: list[Line], index: int) -> Raised | None:
         flush += bool(text.strip()) and not text.startswith((" ", "\t"))
         told.append(text.rstrip())
         end += 1
-    return Raised(match["type"], "\n".join(told).strip(), end)
+    return Raised(match["type"], "\n".join(map(_shortened, told)).strip(), end)
+
+
+def _shortened(line: str) -> str:
+    """Rules search a message with patterns that may take the square of a line's length."""
+    if len(line) <= LONGEST_LINE or "key(s) in state_dict" in line:
+        return line
+    return f"{line[:LONGEST_LINE // 2]} … {line[-LONGEST_LINE // 2:]}"
 
 
 def _ends(text: str) -> bool:

@@ -60,7 +60,8 @@ def in_failure(failure: Failure) -> Iterator[Problem]:
 
 
 def in_log(log: Log) -> Iterator[Problem]:
-    hit = logtext.first(log, VERSION) or logtext.first(log, STATUS)
+    hit = logtext.first(log, VERSION) or next(
+        (hit for hit in logtext.hits(log, STATUS) if "Warning" not in hit.text), None)
     if hit is None or logtext.first(log, ASSERTED):
         return  # `device-side-assert`
     failure = logtext.said_by(log, STATUS)
@@ -108,6 +109,9 @@ RULE = Rule(
               "another cuDNN or cuBLAS", "LD_LIBRARY_PATH", kind="log", title="version"),
         fires(_LOG.format("Unable to find a valid cuDNN algorithm to run convolution"),
               "no memory left for its workspace", kind="log", title="workspace"),
+        quiet("graph.py:744: UserWarning: Plan failed with a cudnnException: cudnnFinalize"
+              "Descriptor Failed cudnn_status: CUDNN_STATUS_NOT_SUPPORTED\nepoch 1 loss 0.9\n", kind="log",
+              title="another plan is taken"),
         fires("Could not load library libcudnn_cnn_train.so.8. Error: undefined symbol: _Z1\n"
               + _LOG.format("GET was unable to find an engine to execute this computation"),
               "another cuDNN or cuBLAS than torch's own", kind="log", title="another library"),

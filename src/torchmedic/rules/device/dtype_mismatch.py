@@ -27,7 +27,7 @@ from torchmedic.source.script import Script
 
 WORDS = (
     "dtype", "scalar type", "input type", "fp16", "not implemented for", "used as indices",
-    "floating types", "numpy.object_",
+    "floating types", "numpy.object_", "support float64",
 )
 NAMES = {"double": "float64", "float": "float32", "half": "float16", "c10::half": "float16",
          "c10::bfloat16": "bfloat16", "long": "int64", "int": "int32", "byte": "uint8",
@@ -108,6 +108,10 @@ def _of_one(failure: Failure) -> Iterator[Problem]:
         message, fix = "the mean of integers is asked for", Fix("`x.float().mean()`", "", "unsafe")
     elif DIFFER.search(text):
         message = "tensors of different dtypes meet in one operation"
+    elif "support float64" in text:
+        message = "the Apple GPU has no float64, and a float64 tensor is moved to it"
+        fix = Fix("`x.float()` before it is moved: `torch.from_numpy` keeps NumPy's dtype", "",
+                  "unsafe")
     elif OBJECTS in text:
         yield Problem("the array holds Python objects, not numbers", where=failure.place,
                       evidence=(raised(failure),), confidence="likely", category="data", fix=Fix(

@@ -25,7 +25,7 @@ from torchmedic.remedies import raised
 
 WORDS = (
     "torch", "undefined symbol", "shared object", "no attribute", "import name", "no module",
-    "cuda version", "procedure could not",
+    "cuda version", "cuda setup", "procedure could not",
 )
 VISION = re.compile(r"operator torchvision::\w+ does not exist|Couldn't load custom C\+\+ ops"
                     r"|'torchvision::\w+' (?:is only available|with arguments)"
@@ -56,6 +56,10 @@ def _judged(text: str) -> tuple[str, Fix] | None:
         return ("the installed torchvision was built for another torch or another CUDA", Fix(
             "install both together from one index, so that they fit",
             command="pip install --force-reinstall torch torchvision"))
+    if "CUDA Setup failed despite" in text:
+        return ("bitsandbytes has no library for the CUDA of this torch", Fix(
+            "install a newer bitsandbytes", "`python -m bitsandbytes` says what it looks for",
+            command="pip install --upgrade bitsandbytes"))
     if found := CUDA.search(text):
         return (f"a package was built for another CUDA: it wants `{found['name']}`", Fix(
             "install the build of that package for this torch's CUDA",

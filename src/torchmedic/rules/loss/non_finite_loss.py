@@ -29,17 +29,22 @@ from torchmedic.source.flow.training import place
 from torchmedic.source.script import Script
 from torchmedic.trainings import module
 
-WORDS = ("nan", "inf", "loss scale", "loss_scale", "invalid numeric")
+WORDS = ("nan", "inf", "isfinite", "loss scale", "loss_scale", "invalid numeric")
 ANOMALY = re.compile(r"Function '(?P<op>\w+)' returned nan values in its (?P<n>\d+)th output")
 STOPPED = re.compile(r"\bloss\b.{0,30}\b(?:nan|infinite|inf|not finite)\b.{0,40}"
                      r"(?:stopp|abort|at iter)|loss became (?:infinite|NaN)|NaN or Inf found"
                      r"|loss is nan", re.IGNORECASE)
+ASSERTED = re.compile(r"assert\b.*(?:isnan|isfinite|isinf)\(")
 CHECKED = re.compile(r"[Ii]nput (?:X |y_\w+ )?contains (?:NaN|infinity)"
                      r"|probability tensor contains either"
                      r"|found invalid values:\s*tensor\([^)]*\bnan\b"
                      r"|(?:cost matrix|matrix) (?:is infeasible|contains invalid numeric)")
 SCALE = re.compile(r"[Mm]inimum loss scale|loss scale already at minimum|loss_scale.*too small"
                    r"|reducing loss scale to (?:[\d.]+e-\d+|0\.0)")
+COLUMN = re.compile(r"\b\w*loss\b(?!\W{0,3}[\d-])", re.IGNORECASE)
+"""A column's head."""
+ROW = re.compile(r"^\s*\d+/\d+\s+\S+(?:\s+(?:nan|-?\d[\d.e+-]*)){2,}", re.IGNORECASE)
+NORM = re.compile(r"grad_?norm['\"]?\W{1,3}(nan|[\d.]+)", re.IGNORECASE)
 _IS = r"['\"]?\)? ?[:=]? {0,3}['\"]?(?:tensor\()?"
 NAN = re.compile(rf"(?<![A-Za-z])(?:\w*_)?loss\w*{_IS}-?(?:nan|inf)\b", re.IGNORECASE)
 LOSS = re.compile(rf"(?<![A-Za-z_])loss{_IS}(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)", re.IGNORECASE)
@@ -64,7 +69,9 @@ def in_failure(failure: Failure) -> Iterator[Problem]:
 
 def _checked(failure: Failure) -> Iterator[Problem]:
     """Somebody checked the values, after the operation that made the first NaN."""
-    if CHECKED.search(failure.message):
+    line = failure.user_frame.text if failure.user_frame else None
+    asserted = failure.short_type == "AssertionError" and ASSERTED.search(line or "")
+    if CHECKED.search(failure.message) or asserted:
         yield Problem("values that were checked hold NaN or infinity; what made the first of them "
                       "is not told", where=failure.place, evidence=(raised(failure),),
                       category="unknown", confidence="likely", fix=Fix(
@@ -106,8 +113,11 @@ def in_log(log: Log) -> Iterator[Problem]:
     nan = logtext.first(log, NAN)
     stop = logtext.first(log, STOPPED)
     scale = logtext.first(log, SCALE)
+    if nan and stop is None and _recovers(log, nan):
+        nan = scale = None
+    nan = nan or _in_columns(log)
     hit = nan or stop or scale
-    if hit is None or (nan and stop is None and _recovers(log, nan)):
+    if hit is None:
         return
     before = _before(log, hit)
     shown = [seen.evidence for seen in (nan, stop, scale) if seen is not None]
@@ -116,6 +126,19 @@ def in_log(log: Log) -> Iterator[Problem]:
         evidence=(*shown[:2], *_trend(log, before, hit)), about=_about(log),
         confidence="likely", category="code" if _grew(before) else "unknown",
         fix=_fix(before, hit is scale))
+
+
+def _in_columns(log: Log) -> Hit | None:
+    """The first row of a table of losses with NaN, where they stay so; or of gradient norms."""
+    if sum(len(COLUMN.findall(line)) > 1 for line in log.lines[:2000]):
+        rows = [(h, "nan" in h.text) for h in logtext.hits(log, ROW)]
+        bad = [hit for hit, isnan in rows if isnan]
+        if len(bad) > 1 and rows[-1][1]:
+            return bad[0]
+    norms = [(hit, hit.match[1].lower() == "nan") for hit in logtext.hits(log, NORM)]
+    if len(norms) > 2 and all(isnan for _, isnan in norms[-3:]):
+        return next(hit for hit, isnan in norms if isnan)
+    return None
 
 
 def _recovers(log: Log, nan: Hit) -> bool:
@@ -230,6 +253,10 @@ RULE = Rule(
               "the gradient of `Sqrt` is NaN", kind="log", title="anomaly"),
         fires("RuntimeError: probability tensor contains either `inf`, `nan` or element < 0\n",
               "hold NaN or infinity", kind="log", title="checked"),
+        fires("{'loss': 1.93, 'grad_norm': 2.1}\n" + "{'loss': 0.0, 'grad_norm': nan}\n" * 3,
+              "became NaN", kind="log", title="norms of gradients"),
+        fires("epoch  box_loss  cls_loss  size\n1/9  2.1G  1.8  2.4  640\n2/9  2.1G  nan  nan  640\n"
+              "3/9  2.1G  nan  nan  640\n", "not finite", kind="log", title="columns"),
         quiet(_LOG.format("0.7") + "Gradient overflow. Skipping step, loss scaler 0 reducing loss "
               "scale to 32768.0\n" + _LINE.format(50, 0.01, 0.6), kind="log",
               title="a skipped step"),
