@@ -16,8 +16,8 @@ import ast
 from collections.abc import Iterator
 
 from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
-from torchmedic.source.flow import trace_of
 from torchmedic.settings import fields_of, private, reads
+from torchmedic.source.flow import trace_of
 from torchmedic.source.paths import FUNCTIONS
 from torchmedic.source.script import Script
 
