@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from torchmedic.source.flow.values import Value
+if TYPE_CHECKING:
+    from torchmedic.source.flow.values import Value
 
 NAMES = {
     "float": "float32", "float32": "float32", "double": "float64", "float64": "float64",

@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchmedic.source.flow import dtypes, spread
-from torchmedic.source.flow.scopes import Scope
 from torchmedic.source.flow.trace import Event, Frame, Trace
 from torchmedic.source.flow.values import Value, const, either, tensor
+
+if TYPE_CHECKING:
+    from torchmedic.source.flow.scopes import Scope
 
 
 class Expressions:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchmedic.source.flow import views
 from torchmedic.source.flow.calls import Calls
@@ -13,7 +13,9 @@ from torchmedic.source.flow.scopes import Scope, guessed
 from torchmedic.source.flow.trace import Frame, Trace
 from torchmedic.source.flow.values import Value, const, either, tensor
 from torchmedic.source.paths import FUNCTIONS
-from torchmedic.source.script import Script
+
+if TYPE_CHECKING:
+    from torchmedic.source.script import Script
 
 JUMPS = (ast.Return, ast.Raise, ast.Break, ast.Continue)
 GRAD_OFF = ("no_grad", "inference_mode")

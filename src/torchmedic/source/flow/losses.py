@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from torchmedic.source.flow.trace import Event, Trace
-from torchmedic.source.flow.values import Value
+if TYPE_CHECKING:
+    from torchmedic.source.flow.trace import Event, Trace
+    from torchmedic.source.flow.values import Value
 
 
 class Given:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchmedic.source.flow.layers import known
-from torchmedic.source.flow.trace import Frame
-from torchmedic.source.flow.values import Value
+
+if TYPE_CHECKING:
+    from torchmedic.source.flow.trace import Frame
+    from torchmedic.source.flow.values import Value
 
 
 def fresh(value: Value) -> Value | None:

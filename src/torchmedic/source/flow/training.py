@@ -5,10 +5,13 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic.model import Place
 from torchmedic.source.flow.trace import Event, Frame, Trace, shares
-from torchmedic.source.flow.values import Value
+
+if TYPE_CHECKING:
+    from torchmedic.source.flow.values import Value
 
 CLEARING = re.compile(r"zero|clear|reset|step|optim|update_(weights|param)|backward|train")
 

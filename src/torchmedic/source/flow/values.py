@@ -135,8 +135,9 @@ def inherit(made: Value, parent: Value, depth: int = 0) -> None:
     made.sources |= parent.sources
     made.lineage |= parent.lineage
     made.roots |= parent.roots
-    if parent.graph is None and made.graph is False:
-        made.graph = None
+    untold = parent.kind == "unknown" and not parent.type and parent.data is None
+    if (parent.graph is None or untold) and made.graph is False:
+        made.graph = None  # what nobody knows may hang on parameters
     elif parent.graph:
         made.graph = True
     if parent.cut and not made.cut:
