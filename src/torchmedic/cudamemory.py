@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40,
          "KB": 2**10, "MB": 2**20, "GB": 2**30}
 AMOUNT = r"([\d.]+) (bytes|KiB|MiB|GiB|TiB|KB|MB|GB)"
-FULL = re.compile(r"(?:CUDA|HIP|XPU|NPU|MUSA|MLU|MPS backend) out of memory")
+FULL = re.compile(r"(CUDA|HIP|XPU|NPU|MUSA|MLU|MPS backend) out of memory")
 BARE = re.compile(
     r"(?:CUDA|HIP)[ _]?error ?: ?out of memory|^(?:CUDA|HIP|XPU|NPU) out of memory"
     r"|cuda runtime error \(2\)|error=2 : out of memory|[Cc]uda failure .?out of memory"
@@ -53,6 +53,9 @@ class Full:
     slack: int | None = None
     own: int | None = None
     others: int = 0
+    listed: bool = False
+    """Processes are named with what they hold."""
+    backend: str = "CUDA"
 
     @property
     def unused(self) -> int | None:
@@ -68,14 +71,10 @@ class Full:
 
     @property
     def elsewhere(self) -> int:
-        """Bytes that others hold, as far as the message tells.
-
-        In a container this process itself is listed under a number of the host.
-        """
+        """Bytes that others hold, as far as the message tells."""
         held = (self.allocated or 0) + (self.unused or 0)
-        if self.others:
-            itself = self.own is None and held <= self.others < held + 2 * CONTEXT
-            return 0 if itself else self.others
+        if self.listed:
+            return self.others
         if self.own is not None or None in (self.capacity, self.free, self.allocated):
             return 0
         if self.unused is None or self.spilled:
@@ -100,14 +99,24 @@ class Full:
 def read(message: str) -> Full | None:
     """None when it is another message."""
     text = " ".join(message.split())
-    if FULL.search(text) is None:
+    full = FULL.search(text)
+    if full is None:
         return None
     found = {name: _first(pattern, text) for name, pattern in FACTS.items()}
     asked = found.pop("asked")
     if asked is None:
         return None
-    others = sum(_bytes(*amount) for amount in OTHERS.findall(text))
-    return Full(asked=asked, others=others, **found)
+    each = [_bytes(*amount) for amount in OTHERS.findall(text)]
+    others = _without_itself(each, found) if found["own"] is None else sum(each)
+    return Full(asked=asked, others=others, listed=bool(each),
+                backend=full[1].partition(" ")[0], **found)
+
+
+def _without_itself(each: list[int], found: dict[str, int | None]) -> int:
+    """In a container this process itself is listed, under a number of the host."""
+    held = (found["allocated"] or 0) + (found["slack"] or 0)
+    itself = next((size for size in each if held <= size < held + 2 * CONTEXT), 0)
+    return sum(each) - itself
 
 
 def _first(pattern: str, text: str) -> int | None:

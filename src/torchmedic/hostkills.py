@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic import logtext, toldends
 from torchmedic.failures import only_reports
-from torchmedic.logtext import Hit
 from torchmedic.model import Evidence, Fix, Problem, fires, quiet
-from torchmedic.observed import Failure, Log
 from torchmedic.workers import EXITED
+
+if TYPE_CHECKING:
+    from torchmedic.logtext import Hit
+    from torchmedic.observed import Failure, Log
 
 KERNEL = re.compile(
     r"oom[-_]kill(?!er\b)|[Oo]ut of memory: Kill|Memory cgroup out of memory|OOMKilled"
@@ -29,10 +32,11 @@ def in_log(log: Log) -> Iterator[Problem]:
     killed = [end for end in toldends.ends(log) if end.signal == "SIGKILL"]
     proof = logtext.first(log, KERNEL)
     if proof is not None:
-        yield _problem(log, "the kernel or the scheduler killed the process for it", proof, True)
+        yield _problem(log, "host memory ran out: the kernel or the scheduler killed the process "
+                       "for it", proof, True)
     elif killed and not own_cause(log):
         who = "a DataLoader worker" if killed[-1].worker else "the process"
-        yield _problem(log, f"{who} got SIGKILL, which mostly is the kernel's out-of-memory killer",
+        yield _problem(log, f"{who} got SIGKILL, mostly the kernel's when host memory runs out",
                        killed[-1].hit, False)
 
 
@@ -48,7 +52,7 @@ def _problem(log: Log, how: str, hit: Hit, proven: bool) -> Problem:
     reports = [f for f in logtext.lasting(log) if only_reports(f) or EXITED.search(f.message)]
     proof = () if proven else (Evidence(
         "the log has no line of the kernel about it: `dmesg` tells", ""),)
-    return Problem(f"host memory ran out: {how}", where=reports[-1].place if reports else None,
+    return Problem(how, where=reports[-1].place if reports else None,
                    evidence=(hit.evidence, *proof), fix=FIX, about=logtext.about(*reports),
                    confidence="certain" if proven else "likely")
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from torchmedic.model import Fix
-from torchmedic.observed import Failure, Frame
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Failure, Frame
 
 Moment = Literal["load", "model", "step", "validation", "batch"]
 MODULE = re.compile(r"\b\w*(?:model|net|module|encoder|decoder|backbone|transformer)\w*"
@@ -19,8 +21,8 @@ LOAD = Fix("`torch.load(path, map_location=\"cpu\")`: a checkpoint is read onto 
            "saved from, beside the model", "and `del` it after `load_state_dict`; no batch has "
            "been made here, so its size changes nothing", "unsafe")
 MODEL = Fix("a smaller model, weights of half the size (`dtype=torch.bfloat16`), quantized ones, "
-            "or weights spread over GPUs and host memory", "the weights alone fill the card: no "
-            "batch has been made here, so its size changes nothing")
+            "or weights spread over GPUs and host memory", "no batch has been made here, so its "
+            "size changes nothing")
 STEP = Fix("smaller optimizer states: `foreach=False`, an 8-bit or factored optimizer, fewer "
            "trained parameters, or states sharded over GPUs", "Adam keeps two more values for "
            "each parameter, made in the first step; what the forward pass saved is freed by then")
@@ -66,8 +68,10 @@ def cure(failure: Failure, when: Moment, detail: str) -> Fix:
     if when == "validation":
         return Fix(VALIDATION.replace("then a smaller batch for it, and ", "and ") if single
                    else VALIDATION, detail)
+    smaller = ONE if single else SMALLER
     if told is not None and told.epochs:
         many = "1 epoch" if told.epochs == 1 else f"{told.epochs} epochs"
-        detail = (f"it fitted for {many} before: look for losses or "
-                  f"outputs kept as tensors, and for one sample that is larger; {detail}")
-    return Fix(ONE if single else SMALLER, detail)
+        return Fix(f"it fitted for {many} before: look for what grows (losses or outputs kept as "
+                   "tensors) or differs (one larger sample, another phase)",
+                   f"if its use of memory was level: {smaller}; {detail}")
+    return Fix(smaller, detail)

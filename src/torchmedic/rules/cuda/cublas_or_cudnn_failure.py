@@ -18,10 +18,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic import logtext
 from torchmedic.model import Category, Confidence, Fix, Place, Problem, Rule, fires, quiet
-from torchmedic.observed import Failure, Log
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Failure, Log
 
 WORDS = ("_status_", "cudnn", "cublas", "cufft", "unable to find an engine")
 STATUS = re.compile(r"(?P<status>(?:CUBLAS|CUDNN|CUSOLVER|CUFFT|CUSPARSE)_STATUS_(?!SUCCESS)\w+)"
@@ -110,7 +113,8 @@ RULE = Rule(
         fires(_LOG.format("Unable to find a valid cuDNN algorithm to run convolution"),
               "no memory left for its workspace", kind="log", title="workspace"),
         quiet("graph.py:744: UserWarning: Plan failed with a cudnnException: cudnnFinalize"
-              "Descriptor Failed cudnn_status: CUDNN_STATUS_NOT_SUPPORTED\nepoch 1 loss 0.9\n", kind="log",
+              "Descriptor Failed cudnn_status: CUDNN_STATUS_NOT_SUPPORTED\nepoch 1 loss 0.9\n",
+              kind="log",
               title="another plan is taken"),
         fires("Could not load library libcudnn_cnn_train.so.8. Error: undefined symbol: _Z1\n"
               + _LOG.format("GET was unable to find an engine to execute this computation"),

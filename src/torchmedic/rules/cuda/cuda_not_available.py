@@ -18,11 +18,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic import logtext
 from torchmedic.model import Fix, Problem, Rule, fires, quiet
-from torchmedic.observed import Failure, Log
 from torchmedic.remedies import raised
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Failure, Log
 
 WORDS = ("cuda", "nvidia", "device")
 KINDS = (

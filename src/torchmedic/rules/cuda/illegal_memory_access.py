@@ -18,11 +18,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic import logtext
 from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
-from torchmedic.observed import Failure, Log
 from torchmedic.remedies import raised
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Failure, Log
 
 WORDS = ("illegal", "misaligned", "unspecified launch", "invalid program counter")
 PATTERN = re.compile(r"illegal memory access|misaligned address|unspecified launch failure"

@@ -18,16 +18,19 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic import logtext, nonfinite
-from torchmedic.logtext import Hit
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
-from torchmedic.observed import Failure, Log, Run
 from torchmedic.remedies import raised
 from torchmedic.source.flow import trace_of
 from torchmedic.source.flow.training import place
-from torchmedic.source.script import Script
 from torchmedic.trainings import module
+
+if TYPE_CHECKING:
+    from torchmedic.logtext import Hit
+    from torchmedic.observed import Failure, Log, Run
+    from torchmedic.source.script import Script
 
 WORDS = ("nan", "inf", "isfinite", "loss scale", "loss_scale", "invalid numeric")
 ANOMALY = re.compile(r"Function '(?P<op>\w+)' returned nan values in its (?P<n>\d+)th output")
@@ -255,8 +258,8 @@ RULE = Rule(
               "hold NaN or infinity", kind="log", title="checked"),
         fires("{'loss': 1.93, 'grad_norm': 2.1}\n" + "{'loss': 0.0, 'grad_norm': nan}\n" * 3,
               "became NaN", kind="log", title="norms of gradients"),
-        fires("epoch  box_loss  cls_loss  size\n1/9  2.1G  1.8  2.4  640\n2/9  2.1G  nan  nan  640\n"
-              "3/9  2.1G  nan  nan  640\n", "not finite", kind="log", title="columns"),
+        fires("epoch  box_loss  cls_loss  size\n1/9  2.1G  1.8  2.4  640\n"
+              "2/9  2.1G  nan  nan  640\n3/9  2.1G  nan  nan  640\n", "not finite", kind="log", title="columns"),
         quiet(_LOG.format("0.7") + "Gradient overflow. Skipping step, loss scaler 0 reducing loss "
               "scale to 32768.0\n" + _LINE.format(50, 0.01, 0.6), kind="log",
               title="a skipped step"),

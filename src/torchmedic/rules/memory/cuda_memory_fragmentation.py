@@ -8,7 +8,7 @@ The caching allocator keeps blocks of the sizes that were used. Inputs whose siz
 to batch leave blocks that fit nothing else.
 ## Fix
 `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True` (torch 2.1 or newer; older: `max_split_size_mb`),
-inputs of few different sizes, and a somewhat smaller batch.
+and inputs of few different sizes.
 ## When this is fine
 Never.
 """
@@ -16,12 +16,15 @@ Never.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic import cudamemory
-from torchmedic.cudamemory import Full
 from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
-from torchmedic.observed import Failure, Log
 from torchmedic.wording import size
+
+if TYPE_CHECKING:
+    from torchmedic.cudamemory import Full
+    from torchmedic.observed import Failure, Log
 
 WORDS = ("out of memory",)
 KIND = "pieces"
@@ -41,12 +44,14 @@ def in_log(log: Log) -> Iterator[Problem]:
 
 
 def _problem(full: Full, where: Place | None, source: str) -> Problem:
+    backend = full.backend if full.backend in ("HIP", "NPU") else "CUDA"
     return Problem(
         f"{size(full.unused or 0)} of the GPU is reserved but lies in pieces, none as large as "
         f"the {size(full.asked)} asked for", where=where, confidence="likely",
         evidence=(Evidence(cudamemory.numbers(full), source),),
-        fix=Fix("`PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`, and a somewhat smaller batch",
-                "older torch: `max_split_size_mb:128`"))
+        fix=Fix(f"`PYTORCH_{backend}_ALLOC_CONF=expandable_segments:True`, and inputs of few "
+                "different sizes", "torch before 2.1: `max_split_size_mb:128`. What is reserved "
+                "would be enough for this batch"))
 
 
 _LOG = ("RuntimeError: CUDA out of memory. Tried to allocate {} (GPU 0; 7.62 GiB total capacity; "

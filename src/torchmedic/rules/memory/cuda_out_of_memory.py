@@ -19,18 +19,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic import logtext, memorycures
 from torchmedic.cudamemory import BARE, Full, numbers, read, told_alone
 from torchmedic.logs.told import told
-from torchmedic.memorycures import Moment
 from torchmedic.model import Evidence, Fix, Problem, Rule, Severity, fires, quiet
 from torchmedic.observed import Failure, Log
 from torchmedic.remedies import raised
 from torchmedic.wording import size
 
+if TYPE_CHECKING:
+    from torchmedic.memorycures import Moment
+
 WORDS = ("out of memory", "out_of_memory", "memoryallocation")
 ELSEWHERE = ("elsewhere", "pieces")  # these have rules of their own
+MPS = ("PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 makes no room: it lifts the limit that keeps the "
+       "machine alive")
 LOADER = ("pin_memory.py", "_utils/worker.py")
 GOT_OVER = re.compile(r"skipp|retry|recover|ignor|WARN", re.IGNORECASE)
 
@@ -51,6 +56,13 @@ def _without_numbers(failure: Failure) -> Problem:
             "look at what else is on the GPU; keep CUDA out of the dataset, and try "
             "`pin_memory=False`", "pinned memory is the host's, and needs a CUDA context of its "
             "own", command="nvidia-smi"), confidence="likely")
+    if "nccl" in failure.message.lower():
+        return Problem("the GPU has no room for NCCL's own buffers", failure.place,
+                       (raised(failure),), Fix(
+                           "`torch.cuda.set_device(local_rank)` before the first collective call, "
+                           "and leave some of the GPU free",
+                           "ranks that all use GPU 0 fill it", command="nvidia-smi"),
+                       confidence="likely")
     when = memorycures.moment(failure)
     cure = memorycures.cure(failure, when, "")
     return Problem(message, failure.place, (raised(failure),), Fix(
@@ -112,9 +124,12 @@ def _of_full(full: Full, failure: Failure, when: Moment, of: str) -> tuple[str, 
     held = f"live tensors hold {size(full.allocated)}{of}" if full.allocated else \
         f"the memory{of} is in use"
     spill = "; Windows lets it reserve more than the card has" if full.spilled else ""
-    detail = "`num_workers` changes nothing here" if full.spilled or full.unused is None else (
-        f"an allocator setting would win back {size(full.unused)} at most; `num_workers` changes "
-        "nothing here")
+    detail = "`num_workers` changes nothing here"
+    if full.backend == "MPS":
+        detail = MPS
+    elif not full.spilled and full.unused is not None:
+        detail = (f"an allocator setting would win back {size(full.unused)} at most; `num_workers` "
+                  "changes nothing here")
     return (f"the GPU is full{memorycures.WORDS[when]}: {held}, and {size(full.asked)} more is "
             f"asked for{spill}", memorycures.cure(failure, when, detail))
 
@@ -156,7 +171,8 @@ RULE = Rule(
             "114.00 MiB", "7.20 GiB", "7.30 GiB")), "the batch is one sample already", kind="log",
               title="batch of one"),
         fires("epoch 1\nepoch 2\nepoch 3\n" + _log(_OLD.format(
-            "114.00 MiB", "7.20 GiB", "7.30 GiB")), "it fitted for 2 epochs before", kind="log",
+            "114.00 MiB", "7.20 GiB", "7.30 GiB")), "it fitted for 2 epochs before", "what grows",
+              kind="log",
               title="after epochs"),
         fires(_log(_OLD.format("114.00 MiB", "7.20 GiB", "7.30 GiB")).replace(
             "in step", "in validate"), "in validation", "torch.no_grad()", kind="log",

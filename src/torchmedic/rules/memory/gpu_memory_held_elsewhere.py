@@ -15,12 +15,15 @@ When the GPU is shared on purpose; then this run must fit into the rest.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic import cudamemory
-from torchmedic.cudamemory import Full
 from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
-from torchmedic.observed import Failure, Log
 from torchmedic.wording import size
+
+if TYPE_CHECKING:
+    from torchmedic.cudamemory import Full
+    from torchmedic.observed import Failure, Log
 
 WORDS = ("out of memory",)
 KIND = "elsewhere"
@@ -47,7 +50,7 @@ def _problem(full: Full, where: Place | None, source: str) -> Problem:
         message, where=where, evidence=(Evidence(cudamemory.numbers(full), source),),
         confidence="certain" if full.others else "likely",
         fix=Fix("end what holds it (`nvidia-smi` shows it) or use another GPU",
-                "a smaller batch only helps as far as it fits into the rest",
+                "a smaller batch is no cure: this process holds little of it",
                 command="nvidia-smi; CUDA_VISIBLE_DEVICES=1 python …"))
 
 
@@ -59,10 +62,15 @@ _NEW = ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 388.00 Mi
         "PyTorch but unallocated.\n")
 _OWN = "Including non-PyTorch memory, this process has {} memory in use. "
 
+_TWO = _NEW.replace("Process 11 has {}",
+                    "Process 11 has 17.10 GiB memory in use. Process 12 has {}")
+
 RULE = Rule(
     name="gpu-memory-held-elsewhere", doc=__doc__, category="environment", in_failure=in_failure,
     in_log=in_log,
     examples=(
+        fires(_TWO.format("5.10 GiB", "", "4.20 GiB"), "other processes hold 17.1 GiB", kind="log",
+              title="itself is listed"),
         fires(_NEW.format("20.10 GiB", _OWN.format("3.40 GiB"), "3.00 GiB"),
               "other processes hold 20.1 GiB of the GPU's 23.64 GiB", kind="log", title="named"),
         fires(_OLD.format("2.10 GiB", "2.30 GiB"), "held by something else", kind="log",

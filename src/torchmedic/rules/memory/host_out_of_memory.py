@@ -18,11 +18,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic import hostkills, wording, workers
 from torchmedic.model import Confidence, Evidence, Fix, Place, Problem, Rule, fires, quiet
-from torchmedic.observed import Failure, Loader, Process, Run
 from torchmedic.remedies import raised
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Failure, Loader, Process, Run
 
 WORDS = (
     "memory", "kill", "oom", "errno 12", "1455", "bad_alloc", "137", "-9", "signal",
@@ -30,7 +33,7 @@ WORDS = (
 )
 ROOM = 0.85  # of the limit, for the processes at their peak
 NEAR = 0.93  # share of the limit at which a SIGKILL is likely the kernel's
-ASKED = re.compile(r"tried to allocate (\d+) bytes")
+ASKED = re.compile(r"tried to allocate (\d+) bytes|Unable to allocate ([\d.]+ [KMGTP]iB)")
 # c10/core/CPUAllocator (all 1.x and 2.x), CPython, the operating system.
 PATTERN = re.compile(r"DefaultCPUAllocator: (?:can't allocate|not enough) memory"
                      r"|\[Errno 12\]|Cannot allocate memory|WinError 1455"
@@ -53,7 +56,8 @@ def in_failure(failure: Failure) -> Iterator[Problem]:
                       category="environment")
         return
     asked = ASKED.search(failure.message)
-    amount = f"a request for {wording.size(int(asked.group(1)))}" if asked else "a request"
+    size = wording.size(int(asked[1])) if asked and asked[1] else asked[2] if asked else ""
+    amount = f"a request for {size}" if size else "a request"
     yield Problem(
         f"host memory is used up: {amount} was refused", failure.place,
         (raised(failure),

@@ -17,11 +17,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic import logtext, wording, workers
 from torchmedic.model import Fix, Problem, Rule, fires, quiet
-from torchmedic.observed import Failure, Log, Process, Run
 from torchmedic.remedies import raised
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Failure, Log, Process, Run
 
 WORDS = ("shared memory", "bus error", "shm", "torch_", "resize file")
 PATTERN = re.compile(
