@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from torchmedic.diagnosis import diagnose_log
 from torchmedic.logs.completion import completed
 from torchmedic.logs.told import told
-from torchmedic.model import Finding, Rule
 from torchmedic.observed import Failure, Log
+
+if TYPE_CHECKING:
+    from torchmedic.model import Finding, Rule
 
 WITHIN = re.compile(r"(?<![\w.])(?P<type>(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception))"
                     r"(?:: |[:：]\s?(?=[A-Z\[]))"

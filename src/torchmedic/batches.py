@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from torchmedic.failures import Witness, of_run
-from torchmedic.model import Problem
-from torchmedic.observed import Failure, Iteration, Loader, Run
+from torchmedic.failures import of_run
 from torchmedic.wording import plural
 
-Look = Callable[[Failure, Loader | None], Iterator[Problem]]
-InFailure = Callable[[Failure], Iterator[Problem]]
-InRun = Callable[[Run], Iterator[Problem]]
+if TYPE_CHECKING:
+    from torchmedic.failures import Witness
+    from torchmedic.model import Problem
+    from torchmedic.observed import Failure, Iteration, Loader, Run
+
+    Look = Callable[[Failure, Loader | None], Iterator[Problem]]
+    InFailure = Callable[[Failure], Iterator[Problem]]
+    InRun = Callable[[Run], Iterator[Problem]]
 
 
 def recorded(run: Run) -> Iterator[Witness]:

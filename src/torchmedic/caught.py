@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 import builtins
 from dataclasses import replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from torchmedic.observed import Failure, Frame, Iteration, Process, Run
-from torchmedic.source.blocks import Handler, Loop
 from torchmedic.source.paths import inside
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Failure, Frame, Iteration, Process, Run
+    from torchmedic.source.blocks import Handler, Loop
 
 # What Python calls an error. StopIteration, KeyboardInterrupt and SystemExit steer a program.
 ERRORS = frozenset(name for name, kind in vars(builtins).items()

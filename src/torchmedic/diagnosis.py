@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torchmedic import failures
-from torchmedic.failures import Witness
 from torchmedic.model import Diagnosis, Finding, Problem, Rule, Verdict
-from torchmedic.observed import Ending, Frame, Log, Process, Run
 from torchmedic.ranking import Said, ranked
-from torchmedic.source.script import Script
+
+if TYPE_CHECKING:
+    from torchmedic.failures import Witness
+    from torchmedic.observed import Ending, Frame, Log, Process, Run
+    from torchmedic.source.script import Script
 
 Rules = Sequence[Rule]
 Look = Callable[[], Iterator[Problem]]
@@ -20,6 +21,8 @@ Look = Callable[[], Iterator[Problem]]
 
 def diagnose_run(run: Run, rules: Rules, notes: list[str] | None = None) -> tuple[Finding, ...]:
     """Every rule on every failure, on the run, and on the user's files that took part."""
+    from torchmedic import failures  # not where only source is read
+
     listener = _Listener(notes)
     witnesses = failures.of_run(run)
     for rule in rules:
@@ -36,6 +39,8 @@ def diagnose_run(run: Run, rules: Rules, notes: list[str] | None = None) -> tupl
 
 def diagnose_log(log: Log, rules: Rules, notes: list[str] | None = None) -> tuple[Finding, ...]:
     """Every rule on every failure the text tells, and on the text."""
+    from torchmedic import failures
+
     listener = _Listener(notes)
     witnesses = tuple(failures.of_log(log))
     for rule in rules:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic.model import Evidence
-from torchmedic.observed import Calls, Iteration, Mode, Process
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Calls, Iteration, Mode, Process
 
 STATISTICS = ("update_bn", "swa_utils")
 """Functions and files that run a model in training mode only to renew BatchNorm's statistics."""

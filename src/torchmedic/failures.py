@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from torchmedic import caught
-from torchmedic.observed import Failure, Log, Process, Run
+from torchmedic.ranking import ENDING
 
-ENDING = "ending"
+if TYPE_CHECKING:
+    from torchmedic.observed import Failure, Log, Process, Run
+
 REPORTS = re.compile(r"background workers are no longer alive|exited unexpectedly"
                      r"|process \d+ terminated with exit code"
                      r"|can only (?:join|test) a child process")

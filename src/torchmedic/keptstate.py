@@ -6,10 +6,13 @@ import ast
 import re
 from collections.abc import Iterator
 from pathlib import PurePath
+from typing import TYPE_CHECKING
 
-from torchmedic.observed import Failure, Run
 from torchmedic.source.recurrent import Kept, kept_states
-from torchmedic.source.script import Script
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Failure, Run
+    from torchmedic.source.script import Script
 
 # torch 0.4 to 1.8: "…a second time, but the buffers have already been freed"; 1.9 to 2.14:
 # "…a second time (or directly access saved tensors after they have already been freed)"

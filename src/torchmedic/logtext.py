@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from torchmedic.failures import ENDING
 from torchmedic.model import Evidence
-from torchmedic.observed import Failure, Log
+from torchmedic.ranking import ENDING
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Failure, Log
 
 LONGEST = 200
 ENDS = 1000

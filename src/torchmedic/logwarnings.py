@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic import logtext
 from torchmedic.model import Fix, Place, Problem, fires, quiet
-from torchmedic.observed import Log
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Log
 
 BEFORE = re.compile(r"Detected call of `?lr_scheduler\.step\(\)`? before `?optimizer\.step\(\)")
 SCALED = re.compile(r"\bamp\b|autocast|GradScaler|fp16|float16|half|mixed.?precision|loss.?scale"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-from torchmedic.observed import Failure
+if TYPE_CHECKING:
+    from torchmedic.observed import Failure
 
 FUNCTIONS = ("cross_entropy", "nll_loss", "nll_loss_nd", "binary_cross_entropy",
              "binary_cross_entropy_with_logits", "mse_loss", "l1_loss", "smooth_l1_loss")

@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic.model import Evidence, Fix, Problem, fires, quiet
-from torchmedic.observed import Log
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Log
 
 LOSS = re.compile(r"\bloss\b\W{0,4}(\d+\.\d+)", re.IGNORECASE)
 RIGHT = re.compile(r"\bacc(?:uracy)?\b\W{0,4}(\d+(?:\.\d+)?) ?(%)?", re.IGNORECASE)

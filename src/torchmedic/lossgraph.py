@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic.model import Evidence
-from torchmedic.observed import Run
-from torchmedic.observed.graphs import Backward, Node
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Run
+    from torchmedic.observed.graphs import Backward, Node
 
 VIEWS = frozenset((
     "View", "UnsafeView", "ReshapeAlias", "Squeeze", "Unsqueeze", "Permute", "Transpose", "T",

@@ -5,12 +5,15 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from torchmedic.model import Edit, Evidence, Place
 from torchmedic.source.flow import Event, Trace, Value, trace_of
 from torchmedic.source.flow.layers import Misfit, known, times
-from torchmedic.source.flow.values import Shape
-from torchmedic.source.script import Script
+
+if TYPE_CHECKING:
+    from torchmedic.source.flow.values import Shape
+    from torchmedic.source.script import Script
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from torchmedic.model import Evidence, Fix, Place, Problem
-from torchmedic.observed import Run
-from torchmedic.observed.nonfinite import Cause, NonFinite
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Run
+    from torchmedic.observed.nonfinite import Cause, NonFinite
 
 GREW = 5.0
 """Times the usual loss."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from torchmedic.source.flow import Event, Trace, Value
 from torchmedic.source.flow.layers import known, number, several
-from torchmedic.source.flow.values import Shape
 from torchmedic.source.flow.views import clashing
+
+if TYPE_CHECKING:
+    from torchmedic.source.flow import Event, Trace, Value
+    from torchmedic.source.flow.values import Shape
 
 POOLS = ("AvgPool", "MaxPool")
 LARGE = 7

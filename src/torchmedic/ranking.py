@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from torchmedic.failures import ENDING
 from torchmedic.model import Finding, Place, Problem, Rule, Severity
 
+ENDING = "ending"
+"""The key of how the program ended: what explains that comes first."""
 SEVERITIES = ("error", "warning", "info")
 CONFIDENCES = ("certain", "likely", "possible")
 LEVELS = ("cause", "symptom", "fallback")

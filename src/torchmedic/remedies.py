@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from torchmedic.model import Evidence, Fix
-from torchmedic.observed import Failure, Output
 from torchmedic.shapes import tensors_in, written
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Failure, Output
 
 LONGEST = 200
 DROP_LAST = "leave out the last, smaller batch: `DataLoader(…, drop_last=True)`"

@@ -8,9 +8,12 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from torchmedic import registry
-from torchmedic.registry import Entry
+
+if TYPE_CHECKING:
+    from torchmedic.registry import Entry
 
 HEADINGS = ("What you see", "Why", "Fix", "When this is fine")
 GENERATED = "<!-- Made from the rule's docstring by `python -m torchmedic.rulepages`. -->"

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from torchmedic.model import Evidence, Place
-from torchmedic.observed import Failure, Frame
 from torchmedic.wording import plural
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Failure, Frame
 
 SUFFIX = (
     r"\.(?:png|jpe?g|jpe|bmp|gif|webp|tiff?|jp2|heic|ppm|pgm|exr|hdr|dng|nef|dcm|nii(?:\.gz)?|mha"

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from math import prod
+from typing import TYPE_CHECKING
 
-from torchmedic.observed import Failure, Frame, Output, Value
+if TYPE_CHECKING:
+    from torchmedic.observed import Failure, Frame, Output, Value
 
 Shape = tuple[int, ...]
 

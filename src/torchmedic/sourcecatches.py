@@ -5,11 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from torchmedic.source.blocks import Handler
 from torchmedic.source.flow import Event, trace_of
 from torchmedic.source.paths import inside
-from torchmedic.source.script import Script
+
+if TYPE_CHECKING:
+    from torchmedic.source.blocks import Handler
+    from torchmedic.source.script import Script
 
 BROAD = ("Exception", "BaseException", "RuntimeError")
 SILENT = ("pass", "continue", "break", "return")

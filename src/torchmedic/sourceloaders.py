@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torchmedic.source.flow import Event, Trace, Value
 from torchmedic.source.flow.training import main_guard
 from torchmedic.source.paths import FUNCTIONS
-from torchmedic.source.script import Script
+
+if TYPE_CHECKING:
+    from torchmedic.source.flow import Event, Trace, Value
+    from torchmedic.source.script import Script
 
 METHOD = re.compile(r"set_start_method\(\s*(?:method\s*=\s*)?['\"](spawn|forkserver|fork)['\"]")
 DATALOADER = "torch.utils.data.DataLoader"

@@ -10,10 +10,12 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchmedic import redact
-from torchmedic.model import Diagnosis
+
+if TYPE_CHECKING:
+    from torchmedic.model import Diagnosis
 
 FOLDER = ".torchmedic"
 START, REPORT, TEXT = "run.json", "report.json", "report.txt"

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from math import ceil, prod
+from typing import TYPE_CHECKING
 
 from torchmedic import sourceloaders
-from torchmedic.source.flow import Event, Frame, Value
 from torchmedic.source.flow.layers import number
+
+if TYPE_CHECKING:
+    from torchmedic.source.flow import Event, Frame, Value
 
 
 def turns(loop: Frame) -> int | None:

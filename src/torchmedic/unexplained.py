@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from torchmedic.failures import CUT_OFF, only_reports
 from torchmedic.logs.completion import completed
 from torchmedic.logs.lines import HEADER
 from torchmedic.logs.tracebacks import GOT_OVER
 from torchmedic.model import Finding, Verdict
-from torchmedic.observed import Log
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Log
 
 BAD = re.compile(
     r"Segmentation fault|core dumped|(?:^|\d |: )Killed\b(?! \w)|\bAborted\b|Bus error"

@@ -5,9 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 from pathlib import PurePath
+from typing import TYPE_CHECKING
 
 from torchmedic.model import Evidence, Place
-from torchmedic.observed import Frame, Iteration, Loader, Process, Run
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Frame, Iteration, Loader, Process, Run
 
 PHASES = {
     "setup": "before the first batch", "data": "while loading the batch",

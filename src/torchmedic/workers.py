@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from torchmedic import wording
 from torchmedic.model import Evidence, Place
-from torchmedic.observed import Failure, Frame, Loader, Process, Run, Stall
 from torchmedic.signals import signal_name
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Failure, Frame, Loader, Process, Run, Stall
 
 # torch's own words in the parent, for every way a worker can end.
 EXITED = re.compile(r"DataLoader worker \(pid(?:\(s\))? ?[\d, ]+\)|DataLoader worker.*killed by")

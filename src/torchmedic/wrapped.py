@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from torchmedic.source.flow import Event, Trace, Value
 from torchmedic.source.flow.library import WRAPPERS
+
+if TYPE_CHECKING:
+    from torchmedic.source.flow import Event, Trace, Value
 
 HANDLED = ("module.", "removeprefix", "_orig_mod", "consume_prefix")
 

@@ -6,10 +6,13 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from torchmedic.checking.fingerprints import fingerprints
-from torchmedic.model import Finding
 from torchmedic.output import UserError, replace_file
+
+if TYPE_CHECKING:
+    from torchmedic.model import Finding
 
 VERSION = 1
 

@@ -7,9 +7,12 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from torchmedic.model import Finding
 from torchmedic.source.text import source_line
+
+if TYPE_CHECKING:
+    from torchmedic.model import Finding
 
 
 def fingerprint(rule: str, path: str, line_text: str, occurrence: int) -> str:

@@ -7,12 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from io import BytesIO
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from torchmedic.checking.session import Checker
-from torchmedic.model import Edit, Finding
 from torchmedic.output import replace_file
 from torchmedic.source import edits
 from torchmedic.source.script import Script
+
+if TYPE_CHECKING:
+    from torchmedic.checking.session import Checker
+    from torchmedic.model import Edit, Finding
 
 ROUNDS = 8
 """A fix may make room for another one; more rounds than this would be a loop."""

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from typing import TYPE_CHECKING
 
 from torchmedic.checking.session import Checked, Checker
-from torchmedic.config import Settings
+
+if TYPE_CHECKING:
+    from torchmedic.config import Settings
 
 WORTH = 200
 """Files from which on the start of further processes pays."""

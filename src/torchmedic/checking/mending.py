@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from torchmedic.checking import fixing
 from torchmedic.checking.session import Checked, Checker
-from torchmedic.config import Settings
-from torchmedic.model import Finding
 from torchmedic.source.edits import difference
+
+if TYPE_CHECKING:
+    from torchmedic.config import Settings
+    from torchmedic.model import Finding
 
 
 @dataclass(slots=True)

@@ -6,10 +6,13 @@ import fnmatch
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from torchmedic import registry
-from torchmedic.config import Settings
 from torchmedic.output import UserError
+
+if TYPE_CHECKING:
+    from torchmedic.config import Settings
 
 UNUSED = "unused-suppression"
 """What says that a suppression suppresses nothing; chosen and ignored as a rule is."""

@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from torchmedic import registry
 from torchmedic.checking import suppressions
 from torchmedic.checking.selection import FileIgnores, chosen
-from torchmedic.config import Settings
 from torchmedic.diagnosis import diagnose_source
 from torchmedic.model import Evidence, Finding, Rule
 from torchmedic.source import files, notebooks
-from torchmedic.source.script import Script
+
+if TYPE_CHECKING:
+    from torchmedic.config import Settings
+    from torchmedic.source.script import Script
 
 
 @dataclass(slots=True)

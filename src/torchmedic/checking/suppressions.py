@@ -7,10 +7,13 @@ import re
 import tokenize
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from torchmedic.checking.selection import UNUSED
 from torchmedic.model import Evidence, Finding, Fix, Place
-from torchmedic.source.script import Script
+
+if TYPE_CHECKING:
+    from torchmedic.source.script import Script
 
 MARK = "torchmedic:"
 COMMENT = re.compile(r"#\s*torchmedic:\s*(?P<what>file-ignore|ignore)\b"

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from torchmedic import output, report
 from torchmedic.config import Settings, find, load, with_options
 from torchmedic.diagnosis import conclude
-from torchmedic.model import Diagnosis, Finding
 from torchmedic.output import UserError
 
 if TYPE_CHECKING:
     from torchmedic.checking.session import Checked
+    from torchmedic.model import Diagnosis, Finding
 
 SUMMARY = "read training code and say what is wrong in it, without running it"
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from torchmedic import output, report
-from torchmedic.model import Diagnosis, Finding
 from torchmedic.output import UserError
 
 if TYPE_CHECKING:
     from torchmedic.logs.stream import Excerpt
+    from torchmedic.model import Diagnosis, Finding
     from torchmedic.observed import Log
 
 SUMMARY = "read a log or a pasted traceback and say what went wrong"

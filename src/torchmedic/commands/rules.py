@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+from typing import TYPE_CHECKING
 
 from torchmedic import output, registry
-from torchmedic.registry import Entry
 from torchmedic.report.escape import write_encodable
 from torchmedic.tables import table
+
+if TYPE_CHECKING:
+    from torchmedic.registry import Entry
 
 SUMMARY = "list every failure that can be named"
 

@@ -6,11 +6,14 @@ import argparse
 import json
 import time
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from torchmedic import output, store
 from torchmedic.report.escape import write_encodable
-from torchmedic.store import RunRecord
 from torchmedic.tables import table
+
+if TYPE_CHECKING:
+    from torchmedic.store import RunRecord
 
 SUMMARY = "list the supervised runs of this folder, newest first"
 

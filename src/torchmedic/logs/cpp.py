@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-from torchmedic.logs.lines import Line
 from torchmedic.logs.messages import Raised
+
+if TYPE_CHECKING:
+    from torchmedic.logs.lines import Line
 
 THROWN = re.compile(r"terminat\w+ (?:called after throwing an instance of '(?P<gnu>[\w:<>]+)'"
                     r"|due to uncaught exception of type (?P<llvm>[\w:<>]*\w)(?:: (?P<said>.*))?)")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from torchmedic.model import Phase, Place
-from torchmedic.observed.failure import Frame, Value
+
+if TYPE_CHECKING:
+    from torchmedic.observed.failure import Frame, Value
 
 
 @dataclass(frozen=True, slots=True)

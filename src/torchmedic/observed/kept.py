@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from torchmedic.model import Place
-from torchmedic.observed.failure import Frame
+
+if TYPE_CHECKING:
+    from torchmedic.observed.failure import Frame
 
 
 @dataclass(frozen=True, slots=True)

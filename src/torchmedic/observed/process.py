@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from torchmedic.model import Phase, Place
-from torchmedic.observed.failure import Failure, Frame
-from torchmedic.observed.graphs import Backward
-from torchmedic.observed.kept import Kept
-from torchmedic.observed.nonfinite import NonFinite
-from torchmedic.observed.updates import Parameters, Update
+
+if TYPE_CHECKING:
+    from torchmedic.observed.failure import Failure, Frame
+    from torchmedic.observed.graphs import Backward
+    from torchmedic.observed.kept import Kept
+    from torchmedic.observed.nonfinite import NonFinite
+    from torchmedic.observed.updates import Parameters, Update
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from torchmedic.observed.failure import Failure, Frame, Log
-from torchmedic.observed.process import Process, SignalSent
 from torchmedic.signals import HARMLESS, fatal_signal, signal_name
 
 if TYPE_CHECKING:
+    from torchmedic.observed.process import Process, SignalSent
     from torchmedic.source.script import Script
 
 AT_THE_END = 1.0  # seconds between a signal and the last that was seen of the process it ended

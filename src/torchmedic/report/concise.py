@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
-from torchmedic.model import Diagnosis, Place
 from torchmedic.report.escape import one_line, write_encodable
+
+if TYPE_CHECKING:
+    from torchmedic.model import Diagnosis, Place
 
 
 def render(diagnosis: Diagnosis, file: TextIO) -> None:

@@ -6,11 +6,13 @@ also `:` and `,`.
 
 from __future__ import annotations
 
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
-from torchmedic.model import Diagnosis, Finding
 from torchmedic.report.escape import visible, write_encodable
 from torchmedic.report.places import relative
+
+if TYPE_CHECKING:
+    from torchmedic.model import Diagnosis, Finding
 
 LEVELS = {"error": "error", "warning": "warning", "info": "notice"}
 

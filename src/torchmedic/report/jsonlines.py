@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
-from torchmedic.model import Diagnosis
 from torchmedic.report import jsonfile
+
+if TYPE_CHECKING:
+    from torchmedic.model import Diagnosis
 
 
 def render(diagnosis: Diagnosis, file: TextIO) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 from xml.etree import ElementTree
 
-from torchmedic.model import Diagnosis, Finding
 from torchmedic.report.escape import visible
 from torchmedic.report.places import relative
+
+if TYPE_CHECKING:
+    from torchmedic.model import Diagnosis, Finding
 
 
 def render(diagnosis: Diagnosis, file: TextIO) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
-from torchmedic.model import Edit
 from torchmedic.source.text import source_line
+
+if TYPE_CHECKING:
+    from torchmedic.model import Edit
 
 
 def relative(path: str) -> str:

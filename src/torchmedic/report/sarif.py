@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 from urllib.parse import quote
 
 from torchmedic import __version__, registry
 from torchmedic.checking.fingerprints import fingerprints
-from torchmedic.model import Diagnosis, Finding, Fix
 from torchmedic.report.escape import visible
 from torchmedic.report.places import region, relative
+
+if TYPE_CHECKING:
+    from torchmedic.model import Diagnosis, Finding, Fix
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 LEVELS = {"error": "error", "warning": "warning", "info": "note"}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
-from torchmedic.model import Diagnosis, Finding, Fix, Place
 from torchmedic.report.escape import one_line
 from torchmedic.report.layout import Page
 from torchmedic.source.text import source_line
+
+if TYPE_CHECKING:
+    from torchmedic.model import Diagnosis, Finding, Fix, Place
 
 COLOURS = {
     "memory": "bold magenta", "data": "bold blue", "code": "bold red",

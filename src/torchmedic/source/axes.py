@@ -5,9 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from torchmedic.source.paths import FUNCTIONS
-from torchmedic.source.script import Script
+
+if TYPE_CHECKING:
+    from torchmedic.source.script import Script
 
 Axes = tuple[str | None, ...]
 """A name for each axis; None where the code gives it none. Trailing axes may be missing."""

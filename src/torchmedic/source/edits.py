@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from torchmedic.model import Edit
+if TYPE_CHECKING:
+    from torchmedic.model import Edit
 
 Span = tuple[tuple[int, int], tuple[int, int]]
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from torchmedic.source.paths import inside
-from torchmedic.source.script import Script
+
+if TYPE_CHECKING:
+    from torchmedic.source.script import Script
 
 RECURRENT = ("RNN", "LSTM", "GRU", "RNNCell", "LSTMCell", "GRUCell")
 

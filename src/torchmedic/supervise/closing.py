@@ -8,13 +8,15 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchmedic import diagnosis, redact, registry, report
-from torchmedic.model import Diagnosis, Finding
-from torchmedic.observed import Run
-from torchmedic.supervise.outcome import Outcome
 from torchmedic.supervise.reading import run_of
+
+if TYPE_CHECKING:
+    from torchmedic.model import Diagnosis, Finding
+    from torchmedic.observed import Run
+    from torchmedic.supervise.outcome import Outcome
 
 
 def diagnose(outcome: Outcome, folder: Path, code: int) -> Diagnosis:

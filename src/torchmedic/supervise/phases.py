@@ -7,10 +7,11 @@ the stack anyway (torch 2.x).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-from torchmedic.model import Phase
-from torchmedic.observed import Frame
+if TYPE_CHECKING:
+    from torchmedic.model import Phase
+    from torchmedic.observed import Frame
 
 STEPPING = ("step", "profile_hook_step", "_use_grad", "_use_grad_for_differentiable")
 

@@ -17,11 +17,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
-from torchmedic.observed import Failure
 from torchmedic.remedies import raised
 from torchmedic.samples import reading
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Failure
 
 WORDS = (
     "load", "zip", "eof", "header", "magic", "pickle", "storage", "central directory",

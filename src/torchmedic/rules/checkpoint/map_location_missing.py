@@ -17,13 +17,16 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic.model import Edit, Evidence, Fix, Problem, Rule, fires, quiet
-from torchmedic.observed import Failure
 from torchmedic.remedies import raised
 from torchmedic.source.flow import trace_of
 from torchmedic.source.flow.training import place
-from torchmedic.source.script import Script
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Failure
+    from torchmedic.source.script import Script
 
 WORDS = ("attempting to deserialize",)
 GONE = re.compile(r"Attempting to deserialize object on (?:a )?CUDA device(?: (?P<number>\d+))?")

@@ -17,14 +17,17 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
-from torchmedic.observed import Failure
 from torchmedic.source.flow import trace_of
 from torchmedic.source.flow.training import place
-from torchmedic.source.script import Script
 from torchmedic.statedicts import prefix_between, read
 from torchmedic.wrapped import prefixes
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Failure
+    from torchmedic.source.script import Script
 
 WORDS = ("state_dict",)
 

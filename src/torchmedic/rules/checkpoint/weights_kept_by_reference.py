@@ -15,13 +15,16 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.source.flow import Event, Frame, Trace, Value, trace_of
 from torchmedic.source.flow.training import place
 from torchmedic.source.flow.values import is_module
-from torchmedic.source.script import Script
 from torchmedic.trainings import training
+
+if TYPE_CHECKING:
+    from torchmedic.source.script import Script
 
 SHALLOW = ("dict", "OrderedDict", "copy.copy")
 

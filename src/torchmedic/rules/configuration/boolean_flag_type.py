@@ -13,11 +13,14 @@ Never.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic.model import Fix, Problem, Rule, fires, quiet
 from torchmedic.source.flow import trace_of
 from torchmedic.source.flow.training import place
-from torchmedic.source.script import Script
+
+if TYPE_CHECKING:
+    from torchmedic.source.script import Script
 
 
 def in_source(script: Script) -> Iterator[Problem]:

@@ -14,12 +14,15 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.settings import fields_of, private, reads
 from torchmedic.source.flow import trace_of
 from torchmedic.source.paths import FUNCTIONS
-from torchmedic.source.script import Script
+
+if TYPE_CHECKING:
+    from torchmedic.source.script import Script
 
 PARAMETER = "the parameter"
 SAME = {"p": ("dropout", "dropout_rate", "drop_rate", "drop_prob", "p_drop"),

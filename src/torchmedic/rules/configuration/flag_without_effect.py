@@ -15,12 +15,15 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.source.flow import Event, trace_of
 from torchmedic.source.flow.training import place
 from torchmedic.source.paths import FUNCTIONS, inside
-from torchmedic.source.script import Script
+
+if TYPE_CHECKING:
+    from torchmedic.source.script import Script
 
 
 def in_source(script: Script) -> Iterator[Problem]:

@@ -17,11 +17,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic.model import Fix, Problem, Rule, fires, quiet
-from torchmedic.observed import Failure
 from torchmedic.remedies import raised
 from torchmedic.samples import batch_facts, index_of, own_place, path_of, reading
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Failure
 
 TYPES = {
     "UnidentifiedImageError", "InvalidDataError", "BadZipFile", "BadGzipFile", "JSONDecodeError",

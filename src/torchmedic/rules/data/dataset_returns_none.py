@@ -18,16 +18,19 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic import sourceloaders
 from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
-from torchmedic.observed import Failure
 from torchmedic.remedies import raised
 from torchmedic.samples import batch_facts, own_place
 from torchmedic.source.flow import trace_of
 from torchmedic.source.paths import inside
 from torchmedic.source.reach import falls_through
-from torchmedic.source.script import Script
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Failure
+    from torchmedic.source.script import Script
 
 WORDS = ("batch must contain",)
 FOUND = re.compile(r"batch must contain .*?; found <class '(?P<type>[\w.]+)'>", re.DOTALL)

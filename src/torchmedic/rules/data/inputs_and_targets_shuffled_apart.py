@@ -15,11 +15,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.source.flow import Value, trace_of
 from torchmedic.source.paths import inside
-from torchmedic.source.script import Script
+
+if TYPE_CHECKING:
+    from torchmedic.source.script import Script
 
 PERMUTED = ("torch.randperm", "np.random.permutation", "numpy.random.permutation")
 SHUFFLES = ("random.shuffle", "np.random.shuffle", "numpy.random.shuffle")

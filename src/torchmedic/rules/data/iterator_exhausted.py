@@ -15,14 +15,17 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic import wording
 from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
-from torchmedic.observed import Failure, Frame, Iteration, Run
-from torchmedic.source.blocks import Loop
 from torchmedic.source.paths import inside
-from torchmedic.source.script import Script
 from torchmedic.trainings import training
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Failure, Frame, Iteration, Run
+    from torchmedic.source.blocks import Loop
+    from torchmedic.source.script import Script
 
 FIX = Fix("start the next pass there: `except StopIteration: iterator = iter(loader)`",
           detail="and take the next batch from it")

@@ -18,12 +18,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
-from torchmedic.observed import Failure
 from torchmedic.remedies import raised
 from torchmedic.samples import batch_facts, own_place
 from torchmedic.shapes import Shape, numbers, written
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Failure
 
 WORDS = ("stack expects", "sizes of tensors", "equal size", "resize storage")
 # torch 1.5 to 2.14

@@ -17,12 +17,15 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.source.flow import Event, Trace, Value, trace_of
 from torchmedic.source.flow.training import place
 from torchmedic.source.paths import FUNCTIONS
-from torchmedic.source.script import Script
+
+if TYPE_CHECKING:
+    from torchmedic.source.script import Script
 
 MAKERS = ("numpy.random.default_rng", "numpy.random.RandomState", "random.Random",
           "torch.Generator", "numpy.random.Generator")

@@ -16,12 +16,15 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.source.flow import Trace, Value, trace_of
 from torchmedic.source.paths import inside
-from torchmedic.source.script import Script
 from torchmedic.sourceloaders import dataset, loaders
+
+if TYPE_CHECKING:
+    from torchmedic.source.script import Script
 
 TRAIN = re.compile(r"(^|_)(train|trn|fit)(ing)?(_|\d|$)|^x_?tr$|^y_?tr$", re.IGNORECASE)
 TEST = re.compile(r"(^|_)(test|tst|val|valid|validation|holdout|held_?out|eval|dev|check)(_|\d|$)",

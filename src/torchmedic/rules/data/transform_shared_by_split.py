@@ -16,11 +16,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.source.flow import trace_of
 from torchmedic.source.flow.training import place
-from torchmedic.source.script import Script
+
+if TYPE_CHECKING:
+    from torchmedic.source.script import Script
 
 NAMES = ("transform", "transforms", "augment", "target_transform")
 

@@ -15,12 +15,15 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic.model import Edit, Evidence, Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.source.flow import Trace, Value, trace_of
 from torchmedic.source.paths import FUNCTIONS
-from torchmedic.source.script import Script
 from torchmedic.trainings import MODEL, training
+
+if TYPE_CHECKING:
+    from torchmedic.source.script import Script
 
 
 def in_source(script: Script) -> Iterator[Problem]:

@@ -15,13 +15,16 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.source.flow import Event, Trace, Value, trace_of
 from torchmedic.source.flow.training import node_place, place
 from torchmedic.source.paths import FUNCTIONS
-from torchmedic.source.script import Script
 from torchmedic.trainings import module
+
+if TYPE_CHECKING:
+    from torchmedic.source.script import Script
 
 MATHS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.MatMult)
 

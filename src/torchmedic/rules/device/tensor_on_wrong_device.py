@@ -18,15 +18,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
-from torchmedic.observed import Failure
 from torchmedic.remedies import held, raised
 from torchmedic.source.flow import Event, Trace, Value, trace_of
 from torchmedic.source.flow.training import place
 from torchmedic.source.flow.values import family
-from torchmedic.source.script import Script
 from torchmedic.trainings import MODEL, STEP, training
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Failure
+    from torchmedic.source.script import Script
 
 ELSEWHERE = ("set_default_device", "set_default_tensor_type", "Accelerator", "device_map")
 """Other ways to put tensors on a device."""

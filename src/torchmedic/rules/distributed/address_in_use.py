@@ -17,11 +17,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic import logtext
 from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
-from torchmedic.observed import Failure, Log
 from torchmedic.remedies import raised
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Failure, Log
 
 WORDS = ("address", "eaddrinuse", "10048", "errno 98", "errno: 98")
 PATTERN = re.compile(r"EADDRINUSE|[Aa]ddress already in use|WinError 10048|Errno 98\b|errno: 98\b"

@@ -18,11 +18,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic import logtext
-from torchmedic.logtext import Hit
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
-from torchmedic.observed import Log
+
+if TYPE_CHECKING:
+    from torchmedic.logtext import Hit
+    from torchmedic.observed import Log
 
 WORDS = ("watchdog", "timed out", "timeout", "mismatch between collectives")
 WATCHDOG = re.compile(

@@ -17,12 +17,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic import hostkills, logtext, wording
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
-from torchmedic.observed import Failure, Log, Process, Run
 from torchmedic.remedies import raised
 from torchmedic.signals import signal_name
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Failure, Log, Process, Run
 
 WORDS = ("childfailederror", "root cause", "gloo")
 ROOT = re.compile(r"Root Cause \(first observed failure\)")

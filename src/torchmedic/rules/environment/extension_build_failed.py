@@ -18,10 +18,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic.model import Fix, Problem, Rule, fires, quiet
-from torchmedic.observed import Failure
 from torchmedic.remedies import raised
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Failure
 
 WORDS = (
     "ninja", "building extension", "compiling objects", "compiler", "triton", "cuda_home",

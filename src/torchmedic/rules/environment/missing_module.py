@@ -18,10 +18,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic.model import Fix, Problem, Rule, fires, quiet
-from torchmedic.observed import Failure
 from torchmedic.remedies import raised
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Failure
 
 WORDS = (
     "importerror", "modulenotfounderror", "oserror", "no module named",
@@ -51,6 +54,8 @@ def in_failure(failure: Failure) -> Iterator[Problem]:
     if failure.short_type not in ("ModuleNotFoundError", "ImportError", "OSError"):
         return
     text = failure.message.strip()
+    if any("serialization" in f.file or "torch.load(" in (f.text or "") for f in failure.frames):
+        return  # `checkpoint-class-missing`
     if ELSEWHERE.search(text.partition(":")[0]) or "torch._six" in text:
         return  # `torch-version-mismatch` says more
     told = _module(text) or _library(text)

@@ -18,11 +18,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic import logtext
 from torchmedic.model import Evidence, Fix, Place, Problem, Rule, Severity, fires, quiet
-from torchmedic.observed import Failure, Log
 from torchmedic.remedies import raised
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Failure, Log
 
 WORDS = ("numpy", "_array_api", "np.", "multiarray")
 NEW = re.compile(r"compiled using NumPy 1\.x cannot be run in|_ARRAY_API not found"

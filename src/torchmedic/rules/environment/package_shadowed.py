@@ -17,10 +17,13 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
-from torchmedic.observed import Failure
 from torchmedic.remedies import raised
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Failure
 
 WORDS = ("importerror", "attributeerror", "modulenotfounderror")
 PARTIAL = re.compile(r"(?:from )?partially initialized module '(?P<name>\w+)[\w.]*'")

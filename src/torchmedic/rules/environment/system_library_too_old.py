@@ -17,10 +17,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic.model import Fix, Problem, Rule, fires, quiet
-from torchmedic.observed import Failure
 from torchmedic.remedies import raised
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Failure
 
 WORDS = ("glibc", "cxxabi")
 NEEDED = re.compile(r"version [`'\"]?(?P<version>(?P<library>GLIBCXX|GLIBC|CXXABI)_[\d.]+)"

@@ -15,13 +15,16 @@ Never.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.source.flow import Event, Trace, trace_of
 from torchmedic.source.flow.trace import shares
 from torchmedic.source.flow.training import Update, conditions, place, unconditional, updates
-from torchmedic.source.script import Script
 from torchmedic.trainings import STEP, training
+
+if TYPE_CHECKING:
+    from torchmedic.source.script import Script
 
 
 def in_source(script: Script) -> Iterator[Problem]:

@@ -15,12 +15,15 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic.model import Evidence, Fix, Problem, Rule, Severity, fires, quiet
 from torchmedic.source.flow import Frame, Value, trace_of
 from torchmedic.source.flow.training import Update, place, unconditional, updates
-from torchmedic.source.script import Script
 from torchmedic.trainings import training
+
+if TYPE_CHECKING:
+    from torchmedic.source.script import Script
 
 SCALED = ("Div", "Mult", "opaque", "sum", "scaled", "FloorDiv")
 

@@ -19,17 +19,20 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from torchmedic.batches import recorded
 from torchmedic.keptstate import SECOND, culprit
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
-from torchmedic.observed import Failure, Run
 from torchmedic.remedies import raised
 from torchmedic.source.flow import Event, Trace, Value, trace_of
 from torchmedic.source.flow.training import conditions, place, unconditional
-from torchmedic.source.script import Script
 from torchmedic.trainings import training
 from torchmedic.wording import plural
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Failure, Run
+    from torchmedic.source.script import Script
 
 WORDS = ("second time", "freed")
 

@@ -13,13 +13,16 @@ Measuring the norm only, with a limit that is never reached, for example `inf`.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.source.flow import Event, Trace, trace_of
 from torchmedic.source.flow.trace import shares
 from torchmedic.source.flow.training import Update, place, updates
-from torchmedic.source.script import Script
 from torchmedic.trainings import STEP, training
+
+if TYPE_CHECKING:
+    from torchmedic.source.script import Script
 
 
 def in_source(script: Script) -> Iterator[Problem]:

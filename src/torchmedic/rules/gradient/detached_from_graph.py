@@ -15,13 +15,16 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
-from torchmedic.observed import Process, Run
 from torchmedic.source.flow import Event, trace_of
 from torchmedic.source.flow.training import place
-from torchmedic.source.script import Script
 from torchmedic.trainings import MODEL, STEP, module, training
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Process, Run
+    from torchmedic.source.script import Script
 
 LAYERS = ("Linear", "Conv", "LSTM", "GRU", "RNN", "Embedding", "Bilinear")
 CUTTING = ("detach", "detach_", "data", "numpy", "item", "tolist")

@@ -16,14 +16,17 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
-from torchmedic.observed import Run
 from torchmedic.source.flow import trace_of
 from torchmedic.source.flow.trace import Event, Trace, shares
 from torchmedic.source.flow.training import Update, clears, place, updates, written
-from torchmedic.source.script import Script
 from torchmedic.trainings import MODEL, STEP, training
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Run
+    from torchmedic.source.script import Script
 
 
 def in_run(run: Run) -> Iterator[Problem]:

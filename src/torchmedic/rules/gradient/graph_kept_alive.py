@@ -16,15 +16,18 @@ When the sum or the list is itself what goes backward, as in several losses adde
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic import wording
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
-from torchmedic.observed import Run
-from torchmedic.observed.kept import Kept
 from torchmedic.source.flow import Event, Frame, Trace, Value, trace_of
 from torchmedic.source.flow.training import place
-from torchmedic.source.script import Script
 from torchmedic.trainings import training
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Run
+    from torchmedic.observed.kept import Kept
+    from torchmedic.source.script import Script
 
 
 def in_run(run: Run) -> Iterator[Problem]:

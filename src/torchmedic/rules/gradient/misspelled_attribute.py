@@ -17,14 +17,17 @@ from __future__ import annotations
 import ast
 import difflib
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic.model import Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.source.flow import trace_of
 from torchmedic.source.flow.training import node_place, place
 from torchmedic.source.flow.values import is_module
 from torchmedic.source.paths import FUNCTIONS
-from torchmedic.source.script import Script
 from torchmedic.trainings import module
+
+if TYPE_CHECKING:
+    from torchmedic.source.script import Script
 
 METHODS = ("__init__", "forward", "__getitem__", "__len__")
 KNOWN = frozenset((

@@ -18,10 +18,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
-from torchmedic.observed import Failure
 from torchmedic.remedies import raised
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Failure
 
 WORDS = ("require grad", "inf checks", "used in the graph")
 NO_GRAPH = re.compile(r"element \d+ of (?:tensors|variables)(?: tuple)? does not require grad")

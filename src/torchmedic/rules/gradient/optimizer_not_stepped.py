@@ -14,14 +14,17 @@ When another part of the program steps it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
-from torchmedic.observed import Run
 from torchmedic.source.flow import Event, Trace, Value, trace_of
 from torchmedic.source.flow.trace import modules_of
 from torchmedic.source.flow.training import place, written
-from torchmedic.source.script import Script
 from torchmedic.trainings import STEP, training
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Run
+    from torchmedic.source.script import Script
 
 
 def in_run(run: Run) -> Iterator[Problem]:

@@ -15,14 +15,17 @@ A frozen model: set `requires_grad_(False)` on it, then it is known.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
-from torchmedic.observed import Run
 from torchmedic.source.flow import Event, Trace, Value, trace_of
 from torchmedic.source.flow.training import node_place
 from torchmedic.source.flow.values import family
-from torchmedic.source.script import Script
 from torchmedic.trainings import MODEL, STEP, training
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Run
+    from torchmedic.source.script import Script
 
 WITH = ("Linear", "LazyLinear", "Embedding", "LSTM", "GRU", "RNN", "Bilinear")
 

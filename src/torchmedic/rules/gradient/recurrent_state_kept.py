@@ -19,14 +19,17 @@ Carrying the state over several chunks of one sequence, with a single backward o
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic.batches import recorded
 from torchmedic.keptstate import SECOND, culprit
 from torchmedic.model import Confidence, Evidence, Fix, Place, Problem, Rule, fires, quiet
-from torchmedic.observed import Failure, Run
 from torchmedic.remedies import raised
 from torchmedic.source.recurrent import Kept, kept_states
-from torchmedic.source.script import Script
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Failure, Run
+    from torchmedic.source.script import Script
 
 
 def in_run(run: Run) -> Iterator[Problem]:

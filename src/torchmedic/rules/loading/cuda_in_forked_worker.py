@@ -18,16 +18,19 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic import sourceloaders
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
-from torchmedic.observed import Failure
 from torchmedic.remedies import raised
 from torchmedic.samples import own_place
 from torchmedic.source.flow import Value, trace_of
 from torchmedic.source.flow.training import node_place
 from torchmedic.source.paths import inside
-from torchmedic.source.script import Script
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Failure
+    from torchmedic.source.script import Script
 
 WORDS = ("forked subprocess", "initialization error")
 FORKED = re.compile(r"Cannot re-initialize CUDA in forked subprocess")

@@ -16,13 +16,16 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic import sourceloaders, wording
 from torchmedic.model import Evidence, Fix, Problem, Rule, Severity, fires, quiet
-from torchmedic.observed import Iteration, Run
 from torchmedic.source.flow import trace_of
 from torchmedic.source.flow.training import node_place
-from torchmedic.source.script import Script
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Iteration, Run
+    from torchmedic.source.script import Script
 
 
 def in_run(run: Run) -> Iterator[Problem]:

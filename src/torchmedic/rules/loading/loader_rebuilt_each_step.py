@@ -16,12 +16,15 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.source.flow import Event, Frame, Trace, trace_of
 from torchmedic.source.flow.training import place
-from torchmedic.source.script import Script
 from torchmedic.trainings import MODEL, STEP, indented, training
+
+if TYPE_CHECKING:
+    from torchmedic.source.script import Script
 
 
 def in_source(script: Script) -> Iterator[Problem]:

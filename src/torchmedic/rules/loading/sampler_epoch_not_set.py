@@ -14,12 +14,15 @@ With `shuffle=False`, or with a single epoch.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic.model import Fix, Problem, Rule, fires, quiet
 from torchmedic.source.flow import Trace, Value, trace_of
 from torchmedic.source.flow.training import node_place
-from torchmedic.source.script import Script
 from torchmedic.trainings import training
+
+if TYPE_CHECKING:
+    from torchmedic.source.script import Script
 
 
 def in_source(script: Script) -> Iterator[Problem]:

@@ -16,14 +16,17 @@ Never: Python refuses to start the worker.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic import sourceloaders
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
-from torchmedic.observed import Failure
 from torchmedic.remedies import raised
 from torchmedic.source.flow import trace_of
 from torchmedic.source.flow.training import node_place
-from torchmedic.source.script import Script
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Failure
+    from torchmedic.source.script import Script
 
 WORDS = ("bootstrapping", "brokenpipe")
 BOOTSTRAP = "before the current process has finished its bootstrapping phase"

@@ -19,14 +19,17 @@ import ast
 import os
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic import logtext, sourceloaders
 from torchmedic.misfits import replacing
 from torchmedic.model import Edit, Evidence, Fix, Problem, Rule, fires, quiet
-from torchmedic.observed import Log
 from torchmedic.source.flow import trace_of
 from torchmedic.source.flow.training import node_place
-from torchmedic.source.script import Script
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Log
+    from torchmedic.source.script import Script
 
 WORDS = ("suggested max number of worker",)
 # torch 1.7 to 2.14

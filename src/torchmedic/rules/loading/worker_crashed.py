@@ -18,12 +18,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic import hostkills, logtext, toldends, wording, workers
 from torchmedic.model import Fix, Problem, Rule, fires, quiet
-from torchmedic.observed import ExitCall, Log, Process, Run
 from torchmedic.remedies import raised
 from torchmedic.signals import CRASHES
+
+if TYPE_CHECKING:
+    from torchmedic.observed import ExitCall, Log, Process, Run
 
 WORDS = ("worker",)
 BACKGROUND = re.compile(r"background workers are no longer alive")  # batchgenerators, nnU-Net

@@ -19,11 +19,14 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from torchmedic import wording, workers
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
-from torchmedic.observed import Failure, Frame, Process, Run, Stall
 from torchmedic.remedies import raised
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Failure, Frame, Process, Run, Stall
 
 LOCKS = ("lock", "rlock", "filelock", "mutex", "semaphore", "condition")
 IDLE = 0.2  # cores; a worker that computes is slow, not deadlocked

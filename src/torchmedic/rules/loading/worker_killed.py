@@ -16,11 +16,14 @@ When you killed it yourself.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic import logtext, toldends, wording, workers
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
-from torchmedic.observed import Log, Process, Run
 from torchmedic.signals import CRASHES
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Log, Process, Run
 
 WORDS = ("worker",)
 

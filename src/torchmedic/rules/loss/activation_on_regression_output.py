@@ -16,12 +16,15 @@ compared after a ReLU on both sides.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.source.flow import Event, trace_of
 from torchmedic.source.flow.losses import losses
-from torchmedic.source.script import Script
 from torchmedic.trainings import training
+
+if TYPE_CHECKING:
+    from torchmedic.source.script import Script
 
 REGRESSION = ("MSELoss", "L1Loss", "SmoothL1Loss", "HuberLoss")
 POSITIVE = ("relu", "sigmoid", "softmax")

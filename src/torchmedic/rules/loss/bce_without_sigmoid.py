@@ -16,14 +16,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
-from torchmedic.observed import Failure
 from torchmedic.remedies import raised
 from torchmedic.source.flow import trace_of
 from torchmedic.source.flow.losses import losses
-from torchmedic.source.script import Script
 from torchmedic.trainings import module
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Failure
+    from torchmedic.source.script import Script
 
 WORDS = ("between 0 and 1",)
 OUTSIDE = re.compile(r"all elements of (?P<what>input|target) should be between 0 and 1")

@@ -18,11 +18,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
-from torchmedic.observed import Failure, Value
 from torchmedic.remedies import raised
 from torchmedic.shapes import named
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Failure, Value
 
 WORDS = ("out of bounds", "out of range", "n_classes", "class values")
 TARGET = re.compile(r"Target (-?\d+) is out of bounds")  # torch 1.3 to 2.14

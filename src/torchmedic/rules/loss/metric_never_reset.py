@@ -15,11 +15,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic.model import Edit, Evidence, Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.source.paths import FUNCTIONS, inside
-from torchmedic.source.script import Script
 from torchmedic.trainings import training
+
+if TYPE_CHECKING:
+    from torchmedic.source.script import Script
 
 Loops = (ast.For, ast.While)
 

@@ -188,6 +188,9 @@ def _fix(before: list[float], scaled: bool) -> Fix:
         return Fix("a smaller learning rate, or a longer warm-up; `clip_grad_norm_` before the "
                    "step", "batch size and number of GPUs changed? scale the learning rate with "
                    "them")
+    if scaled:
+        return Fix("train once in bfloat16 or float32: if the loss stays finite, float16 overflows; "
+                   "if not, the steps are too large or the data hold NaN", command=FIND)
     if not before:
         return Fix("look at the first batch: `torch.isfinite(x).all()` for inputs and targets",
                    "then at the initial weights; float16: try bfloat16", command=FIND)

@@ -14,12 +14,15 @@ Sigmoid for metrics or predictions beside the loss.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.source.flow import trace_of
 from torchmedic.source.flow.losses import losses
-from torchmedic.source.script import Script
 from torchmedic.trainings import training
+
+if TYPE_CHECKING:
+    from torchmedic.source.script import Script
 
 
 def in_source(script: Script) -> Iterator[Problem]:

@@ -16,14 +16,17 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic.misfits import replacing
 from torchmedic.model import Edit, Evidence, Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.source.flow import trace_of
 from torchmedic.source.flow.layers import known
 from torchmedic.source.flow.losses import losses
-from torchmedic.source.script import Script
 from torchmedic.trainings import module, training
+
+if TYPE_CHECKING:
+    from torchmedic.source.script import Script
 
 WANTED = ("NLLLoss", "CrossEntropyLoss", "KLDivLoss", "BCELoss")
 

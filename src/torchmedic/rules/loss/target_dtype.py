@@ -17,16 +17,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic.losscalls import loss_of
 from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
-from torchmedic.observed import Failure
 from torchmedic.remedies import raised
 from torchmedic.source.flow import trace_of
 from torchmedic.source.flow.layers import known
-from torchmedic.source.flow.values import Shape
-from torchmedic.source.script import Script
 from torchmedic.trainings import training
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Failure
+    from torchmedic.source.flow.values import Shape
+    from torchmedic.source.script import Script
 
 WORDS = ("type", "not implemented for")
 INDICES = (

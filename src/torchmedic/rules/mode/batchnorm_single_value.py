@@ -18,18 +18,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic import sourceloaders
 from torchmedic.batches import is_last, last_batch, matchers, rest_of
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
-from torchmedic.observed import Failure, Loader
 from torchmedic.remedies import drop_last, raised
 from torchmedic.shapes import layer, numbers, written
 from torchmedic.source.flow import Event, Trace, Value, trace_of
 from torchmedic.source.flow.layers import known, number
 from torchmedic.source.flow.training import node_place
-from torchmedic.source.script import Script
 from torchmedic.wording import plural
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Failure, Loader
+    from torchmedic.source.script import Script
 
 WORDS = ("more than 1 value per channel",)
 # torch 0.3 printed `size [1, 512]`; 0.4 to 2.14 print `size torch.Size([1, 512])`

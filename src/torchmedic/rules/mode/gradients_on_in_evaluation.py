@@ -15,14 +15,17 @@ Evaluation that needs gradients of its inputs, as for adversarial examples or sa
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic import evaluations
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
-from torchmedic.observed import Run
 from torchmedic.source.flow import Event, Frame, Trace, trace_of
 from torchmedic.source.flow.training import conditions, place, trains
-from torchmedic.source.script import Script
 from torchmedic.trainings import training
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Run
+    from torchmedic.source.script import Script
 
 
 def in_run(run: Run) -> Iterator[Problem]:

@@ -17,14 +17,17 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic.model import Fix, Place, Problem, Rule, fires, quiet
-from torchmedic.observed import Failure
 from torchmedic.remedies import raised
 from torchmedic.source.flow import Event, Value, trace_of
 from torchmedic.source.paths import FUNCTIONS
-from torchmedic.source.script import Script
 from torchmedic.trainings import module
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Failure
+    from torchmedic.source.script import Script
 
 ALLOWED = {"train": 1, "eval": 0, "parameters": 1, "modules": 0, "children": 0, "buffers": 1,
            "named_parameters": 0, "zero_grad": 1, "apply": 1}

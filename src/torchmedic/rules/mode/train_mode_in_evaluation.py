@@ -15,16 +15,19 @@ Dropout left on to sample predictions; models without dropout and BatchNorm.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic import evaluations
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
-from torchmedic.observed import Run
 from torchmedic.source.flow import Event, Trace, Value, trace_of
 from torchmedic.source.flow.library import is_dependent
 from torchmedic.source.flow.training import place, trains
 from torchmedic.source.flow.values import family
-from torchmedic.source.script import Script
 from torchmedic.trainings import MODEL, training
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Run
+    from torchmedic.source.script import Script
 
 MEASURES = ("argmax", "max", "comparison", "eq", "item")
 

@@ -16,10 +16,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic.model import Fix, Problem, Rule, fires, quiet
-from torchmedic.observed import Failure
 from torchmedic.remedies import raised
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Failure
 
 WORDS = ("without overflow",)
 OVERFLOW = re.compile(r"value cannot be converted to type (?:at::)?(?P<type>c10::)?(?P<name>\w+) "

@@ -16,13 +16,16 @@ scale never adapts.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic.misfits import replacing
 from torchmedic.model import Edit, Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.source.flow import Event, Trace, trace_of
 from torchmedic.source.flow.training import Update, place, updates, written
-from torchmedic.source.script import Script
 from torchmedic.trainings import training
+
+if TYPE_CHECKING:
+    from torchmedic.source.script import Script
 
 
 def in_source(script: Script) -> Iterator[Problem]:

@@ -17,10 +17,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic import logtext
 from torchmedic.model import Fix, Problem, Rule, fires, quiet
-from torchmedic.observed import Log
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Log
 
 WORDS = (
     "error: unrecognized", "error: the following", "error: argument", "error: no such option",

@@ -18,14 +18,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from torchmedic import caught, wording
 from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
-from torchmedic.observed import Failure, Frame, Iteration, Process, Run
-from torchmedic.source.blocks import Handler
-from torchmedic.source.script import Script
 from torchmedic.sourcecatches import hidden
 from torchmedic.trainings import STEP, indented, training
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Failure, Frame, Iteration, Process, Run
+    from torchmedic.source.blocks import Handler
+    from torchmedic.source.script import Script
 
 FIX = Fix("catch only the exception you expect there, and re-raise all others (`raise`)")
 

@@ -18,12 +18,15 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from torchmedic import caught, wording
 from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.observed import ExitCall, Frame, Iteration, Process, Run
-from torchmedic.source.blocks import Handler, Loop
 from torchmedic.source.reach import exits_in
+
+if TYPE_CHECKING:
+    from torchmedic.source.blocks import Handler, Loop
 
 
 def in_run(run: Run) -> Iterator[Problem]:

@@ -16,10 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from torchmedic import wording, workers
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
-from torchmedic.observed import Frame, Process, Run, Stall
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Frame, Process, Run, Stall
 
 BUSY = 0.5  # cores: with less, what does not move waits
 

@@ -15,10 +15,13 @@ Whenever you pressed Ctrl-C yourself.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic import logtext, wording
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
-from torchmedic.observed import ExitCall, Failure, Log, Process, Run
+
+if TYPE_CHECKING:
+    from torchmedic.observed import ExitCall, Failure, Log, Process, Run
 
 WORDS = ("keyboardinterrupt",)
 

@@ -18,11 +18,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic import hostkills, logtext, toldends, wording
 from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
-from torchmedic.observed import Log, Process, Run, SignalSent
 from torchmedic.signals import CRASHES
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Log, Process, Run, SignalSent
 
 WORDS = ("signal", "terminated", "hangup", "exit", "cancelled", "pbs", "sig", "runlimit")
 # These have rules of their own: native-crash, interrupted.

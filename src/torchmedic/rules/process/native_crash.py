@@ -17,18 +17,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic import hostkills, logtext, toldends, wording
 from torchmedic.logs.faulthandler import read_dumps
 from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
-from torchmedic.observed import Frame, Log, Process, Run
 from torchmedic.signals import CRASHES
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Frame, Log, Process, Run
 
 WORDS = (
     "fault", "signal", "abort", "exit", "fatal", "bus error", "instruction", "floating point",
     "terminate",
 )
 # What libc, libstdc++ and CUDA print before they abort.
+BUS = Fix("look at shared memory and at memory-mapped files the program reads: one that was cut "
+          "short, and a full /dev/shm or disk, give a bus error", command="df -h /dev/shm .")
 LAST_WORDS = re.compile(
     r"terminate called|what\(\):|free\(\): |malloc\(\)|double free|corrupted|stack smashing|"
     r"Assertion .* failed|CUDA error|Fatal Python error"
@@ -65,7 +70,8 @@ def in_log(log: Log) -> Iterator[Problem]:
         where=_told_place(frames), confidence="likely",
         evidence=(*((crash.hit.evidence,) if crash else ()),
                   *wording.stack_evidence(frames, "faulthandler")),
-        fix=Fix("look at the call at that line; update or reinstall the library it belongs to")
+        fix=BUS if what in ("SIGBUS", "Bus error") else Fix(
+            "look at the call at that line; update or reinstall the library it belongs to")
         if frames else Fix("run it again under faulthandler, which shows the Python line",
                            "then with `num_workers=0`, and watch the memory meanwhile",
                            command="python -X faulthandler …"),

@@ -17,10 +17,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic.model import Fix, Problem, Rule, fires, quiet
-from torchmedic.observed import Failure
 from torchmedic.remedies import raised
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Failure
 
 WORDS = ("errno 5]", "errno 30]", "errno 107]", "errno 112]", "errno 116]", "errno 121]")
 KINDS = (

@@ -18,20 +18,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic import wording
 from torchmedic.model import Fix, Problem, Rule, fires, quiet
-from torchmedic.observed import Failure
 from torchmedic.remedies import raised
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Failure
 
 WORDS = ("too many open files", "errno 24", "ancdata")
 PATTERN = re.compile(r"\[Errno 24\]|Too many open files|received \d+ items of ancdata", re.I)
+
+SHARED = re.compile(r"ancdata|shared memory|Communication with the workers|sharing strategy")
 
 
 def in_failure(failure: Failure) -> Iterator[Problem]:
     if not PATTERN.search(failure.message):
         return
-    shared = "ancdata" in failure.message or any(
+    shared = SHARED.search(failure.message) is not None or any(
         "multiprocessing" in frame.file for frame in failure.frames)
     what = "tensors shared by DataLoader workers" if shared else "files"
     yield Problem(
@@ -72,6 +77,9 @@ for batch in torch.utils.data.DataLoader(Lines(), batch_size=4):
 RULE = Rule(
     name="too-many-open-files", doc=__doc__, category="environment", in_failure=in_failure,
     examples=(
+        fires("RuntimeError: unable to open shared memory object </torch_3_9> in read-write mode: "
+              "Too many open files (24)\n", "tensors shared by DataLoader workers",
+              "file_system", kind="log", title="shared tensors"),
         fires(_PROGRAM.format("self.kept.append(file)"), "close the files",
               line="file = open(__file__)"),
         quiet(_PROGRAM.format("pass")),

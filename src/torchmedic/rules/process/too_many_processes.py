@@ -16,11 +16,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic import logtext
 from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
-from torchmedic.observed import Failure, Log
 from torchmedic.remedies import raised
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Failure, Log
 
 WORDS = ("new thread", "temporarily unavailable", "pthread_create", "thread creation failed")
 PATTERN = re.compile(r"can't start new thread|\[Errno 11\]|Resource temporarily unavailable"

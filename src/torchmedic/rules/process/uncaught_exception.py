@@ -15,13 +15,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from torchmedic import workers
-from torchmedic.failures import CUT_OFF, ENDING, Witness, of_log, of_run, only_reports
+from torchmedic import plaincures, workers
+from torchmedic.failures import CUT_OFF, of_log, of_run, only_reports
 from torchmedic.model import Category, Evidence, Fix, Problem, Rule, fires, quiet
-from torchmedic.observed import Failure, Log, Run
+from torchmedic.ranking import ENDING
 from torchmedic.remedies import held, raised
 from torchmedic.samples import own_place, reading
+
+if TYPE_CHECKING:
+    from torchmedic.failures import Witness
+    from torchmedic.observed import Failure, Log, Run
 
 CONSEQUENCES = re.compile(
     rf"{workers.EXITED.pattern}|background workers are no longer alive|exited unexpectedly"
@@ -99,7 +104,7 @@ def _category(failure: Failure) -> Category:
 def _fix(failure: Failure) -> Fix | None:
     missing = re.search(r"No module named '([\w.]+)'", failure.message)
     if missing is None:
-        return None
+        return plaincures.cure(failure.message)
     return Fix(f"install the package that holds `{missing[1]}` for the Python that runs the "
                "program, or run it from the folder the module is in")
 
@@ -145,6 +150,9 @@ RULE = Rule(
               "on this line: `x` (2, 3)", line='table["weight"]', title="key"),
         fires(_LOG, "`ValueError: no such split: vaild` ended the program in `main`", kind="log",
               title="traceback"),
+        fires(_LOG.replace("ValueError: no such split: vaild", "AttributeError: "
+                           "'DistributedDataParallel' object has no attribute 'head'"),
+              "`model.module.head`", kind="log", title="wrapped model"),
         quiet(_KEY % '{"weight": 1}', title="right key"),
         quiet(_HANDLED, title="handled"),
         quiet(_PROBE, title="of another program, whose failure is expected"),

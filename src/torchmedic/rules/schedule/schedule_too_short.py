@@ -16,15 +16,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
-from torchmedic.observed import Failure
 from torchmedic.remedies import raised
 from torchmedic.source.flow import Value, trace_of
 from torchmedic.source.flow.layers import number
-from torchmedic.source.script import Script
 from torchmedic.trainings import STEP, training
 from torchmedic.turns import times, turns
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Failure
+    from torchmedic.source.script import Script
 
 WORDS = ("tried to step",)
 STEPS = re.compile(r"Tried to step (?P<asked>\d+) times\. The (?:specified|total) number "

@@ -14,13 +14,16 @@ Moving a schedule on to where a resumed training stopped.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic import logwarnings
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.source.flow import Event, Trace, trace_of
 from torchmedic.source.flow.training import common_loop, conditions, place, written
-from torchmedic.source.script import Script
 from torchmedic.trainings import STEP, training
+
+if TYPE_CHECKING:
+    from torchmedic.source.script import Script
 
 WORDS = ("lr_scheduler.step()",)
 SCHEDULER = "scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1)\n"

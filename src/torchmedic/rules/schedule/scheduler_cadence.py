@@ -16,14 +16,17 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.source.flow import Event, Trace, Value, trace_of
 from torchmedic.source.flow.layers import number
 from torchmedic.source.flow.training import place, unconditional
-from torchmedic.source.script import Script
 from torchmedic.trainings import training
 from torchmedic.turns import turns
+
+if TYPE_CHECKING:
+    from torchmedic.source.script import Script
 
 EPOCHS = "epoch"
 LENGTHS = {

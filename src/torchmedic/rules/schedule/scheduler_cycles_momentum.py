@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic.model import (
     Edit,
@@ -29,8 +30,10 @@ from torchmedic.model import (
 )
 from torchmedic.source.flow import Event, Value, trace_of
 from torchmedic.source.flow.training import place
-from torchmedic.source.script import Script
 from torchmedic.trainings import training
+
+if TYPE_CHECKING:
+    from torchmedic.source.script import Script
 
 CYCLIC = ("OneCycleLR", "CyclicLR")
 WITHOUT = ("Adagrad", "Adadelta", "Rprop", "ASGD", "LBFGS")

@@ -16,13 +16,16 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic import logwarnings
 from torchmedic.model import Fix, Problem, Rule, fires, quiet
 from torchmedic.source.flow import trace_of
 from torchmedic.source.flow.training import place
-from torchmedic.source.script import Script
 from torchmedic.trainings import training
+
+if TYPE_CHECKING:
+    from torchmedic.source.script import Script
 
 WORDS = ("epoch parameter",)
 TAKERS = ("ReduceLROnPlateau", "CosineAnnealingWarmRestarts", "SequentialLR", "?")

@@ -15,12 +15,15 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.source.flow import trace_of
 from torchmedic.source.flow.training import place
-from torchmedic.source.script import Script
 from torchmedic.trainings import training
+
+if TYPE_CHECKING:
+    from torchmedic.source.script import Script
 
 RISING = re.compile(r"(^|_|\.)(acc|accuracy|f1|auc|auroc|dice|iou|miou|m?ap|precision|recall|r2|"
                     r"psnr|ssim|bleu)(_\w+)?$", re.IGNORECASE)

@@ -16,14 +16,17 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.source.flow import Event, Value, trace_of
 from torchmedic.source.flow.layers import known
 from torchmedic.source.flow.training import place
-from torchmedic.source.flow.values import Shape
-from torchmedic.source.script import Script
 from torchmedic.trainings import training
+
+if TYPE_CHECKING:
+    from torchmedic.source.flow.values import Shape
+    from torchmedic.source.script import Script
 
 LOSSES = ("MSELoss", "L1Loss", "SmoothL1Loss", "HuberLoss")
 

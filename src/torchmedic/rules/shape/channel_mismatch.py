@@ -18,14 +18,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic.misfits import Seen, misfits, worded
 from torchmedic.model import Fix, Place, Problem, Rule, fires, quiet
-from torchmedic.observed import Failure
 from torchmedic.remedies import gave, held, raised
 from torchmedic.shapes import Shape, named, numbers, written
 from torchmedic.source.flow import Trace, trace_of
-from torchmedic.source.script import Script
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Failure
+    from torchmedic.source.script import Script
 
 CONVOLUTION = re.compile(  # torch 0.4 to 2.14; 0.4 to 1.0 print weight[16, 3, 7, 7], so expected
     r"expected input\s?\[(?P<input>[\d, ]+)\] to have (?P<expected>\d+) channels, "

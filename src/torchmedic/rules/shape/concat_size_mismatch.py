@@ -18,17 +18,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic.misfits import worded
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
-from torchmedic.observed import Failure
 from torchmedic.pools import pool_before
 from torchmedic.remedies import held, raised
 from torchmedic.source.flow import trace_of
 from torchmedic.source.flow.layers import number
 from torchmedic.source.flow.training import place
 from torchmedic.source.flow.views import clashing
-from torchmedic.source.script import Script
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Failure
+    from torchmedic.source.script import Script
 
 SIZES = (
     # torch 1.10 to 2.14

@@ -16,12 +16,15 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.source.flow import Event, Trace, Value, trace_of
 from torchmedic.source.flow.training import place
-from torchmedic.source.script import Script
 from torchmedic.trainings import module
+
+if TYPE_CHECKING:
+    from torchmedic.source.script import Script
 
 NAMES = re.compile(r"(self\.)?_?(batch_?size|bs|batch|n_?batch)$", re.IGNORECASE)
 

@@ -17,13 +17,16 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic.misfits import replacing, worded
 from torchmedic.model import Edit, Evidence, Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.pools import pool_before
 from torchmedic.source.flow import Value, trace_of
 from torchmedic.source.flow.layers import known, several
-from torchmedic.source.script import Script
+
+if TYPE_CHECKING:
+    from torchmedic.source.script import Script
 
 
 def in_source(script: Script) -> Iterator[Problem]:

@@ -19,13 +19,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic.batches import last_batch, matchers
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
-from torchmedic.observed import Failure, Loader
 from torchmedic.remedies import raised
 from torchmedic.shapes import Shape, named, numbers, written
 from torchmedic.wording import plural
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Failure, Loader
 
 # nn.LSTM names hidden[0] and hidden[1]; nn.GRU and nn.RNN say hidden. Torch 0.4 to 2.14; the size
 # it got is in round brackets up to 1.7.

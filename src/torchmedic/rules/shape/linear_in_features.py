@@ -18,10 +18,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from math import prod
+from typing import TYPE_CHECKING
 
 from torchmedic.misfits import misfits, worded
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
-from torchmedic.observed import Failure
 from torchmedic.remedies import gave, held, pooled, raised
 from torchmedic.shapes import (
     Shape,
@@ -35,7 +35,10 @@ from torchmedic.shapes import (
 from torchmedic.source.flow import trace_of
 from torchmedic.source.flow.layers import known, number, times
 from torchmedic.source.flow.training import place
-from torchmedic.source.script import Script
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Failure
+    from torchmedic.source.script import Script
 
 SIZES = (
     # torch 1.8 to 2.14

@@ -17,11 +17,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
-from torchmedic.observed import Failure
 from torchmedic.remedies import held, raised
 from torchmedic.shapes import named, numbers, written
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Failure
 
 POOL = re.compile(r"Given input size: \((?P<input>[\dx]+)\)\. Calculated output size: "
                   r"\((?P<output>[-\dx]+)\)\. Output size is too small")  # torch 0.3 to 2.14

@@ -18,10 +18,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torchmedic.misfits import misfits
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
-from torchmedic.observed import Failure, Frame
 from torchmedic.remedies import gave, raised
 from torchmedic.shapes import (
     fitted_before,
@@ -29,8 +29,11 @@ from torchmedic.shapes import (
     named,
     product_of,
 )
-from torchmedic.source.script import Script
 from torchmedic.wording import plural
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Failure, Frame
+    from torchmedic.source.script import Script
 
 SIZES = (
     # nn.RNN, nn.LSTM, nn.GRU: torch 0.4 to 2.14

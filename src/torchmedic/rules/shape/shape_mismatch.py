@@ -20,11 +20,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from math import prod
+from typing import TYPE_CHECKING
 
 from torchmedic.model import Fix, Problem, Rule, fires, quiet
-from torchmedic.observed import Failure
 from torchmedic.remedies import held, raised
 from torchmedic.shapes import Shape, inside, written
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Failure
 
 # Wordings of torch 0.4 to 2.14. What a more specific rule reads is not here.
 BROADCAST = re.compile(r"The size of tensor a \((?P<a>\d+)\) must match the size of tensor b "
