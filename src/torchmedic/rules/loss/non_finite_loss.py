@@ -189,8 +189,8 @@ def _fix(before: list[float], scaled: bool) -> Fix:
                    "step", "batch size and number of GPUs changed? scale the learning rate with "
                    "them")
     if scaled:
-        return Fix("train once in bfloat16 or float32: if the loss stays finite, float16 overflows; "
-                   "if not, the steps are too large or the data hold NaN", command=FIND)
+        return Fix("train once in bfloat16 or float32: if the loss stays finite, float16 "
+                   "overflows; if not, the steps are too large or the data hold NaN", command=FIND)
     if not before:
         return Fix("look at the first batch: `torch.isfinite(x).all()` for inputs and targets",
                    "then at the initial weights; float16: try bfloat16", command=FIND)
@@ -262,7 +262,8 @@ RULE = Rule(
         fires("{'loss': 1.93, 'grad_norm': 2.1}\n" + "{'loss': 0.0, 'grad_norm': nan}\n" * 3,
               "became NaN", kind="log", title="norms of gradients"),
         fires("epoch  box_loss  cls_loss  size\n1/9  2.1G  1.8  2.4  640\n"
-              "2/9  2.1G  nan  nan  640\n3/9  2.1G  nan  nan  640\n", "not finite", kind="log", title="columns"),
+              "2/9  2.1G  nan  nan  640\n3/9  2.1G  nan  nan  640\n", "not finite",
+              kind="log", title="columns"),
         quiet(_LOG.format("0.7") + "Gradient overflow. Skipping step, loss scaler 0 reducing loss "
               "scale to 32768.0\n" + _LINE.format(50, 0.01, 0.6), kind="log",
               title="a skipped step"),
