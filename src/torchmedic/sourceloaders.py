@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -101,3 +102,8 @@ def on_import(event: Event) -> bool:
     if first is not None and first.site is first.node:
         return False  # a function that the file itself does not call
     return not any(f.kind == "branch" and main_guard(f) for f in event.frames)
+
+
+def cores() -> int:
+    """Processor cores of the machine that reads the source."""
+    return os.cpu_count() or 1

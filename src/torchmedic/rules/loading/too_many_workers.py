@@ -16,14 +16,12 @@ Workers that mostly wait for a network or a slow disk.
 from __future__ import annotations
 
 import ast
-import os
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchmedic import logtext, sourceloaders
-from torchmedic.misfits import replacing
-from torchmedic.model import Edit, Evidence, Fix, Problem, Rule, fires, quiet
+from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.source.flow import trace_of
 from torchmedic.source.flow.training import node_place
 
@@ -48,7 +46,7 @@ def in_log(log: Log) -> Iterator[Problem]:
 
 
 def in_source(script: Script) -> Iterator[Problem]:
-    cores = os.cpu_count() or 1
+    cores = sourceloaders.cores()
     for loader in sourceloaders.loaders(trace_of(script)):
         given = loader.keyword("num_workers", 5)
         text = ast.unparse(given.node) if given is not None and given.node is not None else ""
@@ -59,7 +57,7 @@ def in_source(script: Script) -> Iterator[Problem]:
                 "the loader has a worker for every core: none is left for the training" if every
                 else f"the loader has {asked} workers, and this machine {_cores(cores)}",
                 where=node_place(script.file, loader.node), severity="info",
-                confidence="possible", fix=_fix(cores, _edits(loader.node, every, cores)),
+                confidence="possible", fix=_fix(cores),
                 evidence=(Evidence(f"`num_workers={text or asked}`", "source"),))
 
 
@@ -67,18 +65,8 @@ def _cores(count: int) -> str:
     return f"{count} core{'' if count == 1 else 's'}"
 
 
-def _fix(cores: int, edits: tuple[Edit, ...] = ()) -> Fix:
-    return Fix(f"`num_workers={max(1, cores // 2)}`: about half the cores", "", "unsafe",
-               edits=edits)
-
-
-def _edits(call: ast.AST | None, every: bool, cores: int) -> tuple[Edit, ...]:
-    """Another number for the number; what the code computes is left to a person."""
-    if every or not isinstance(call, ast.Call):
-        return ()
-    spots = [k.value for k in call.keywords if k.arg == "num_workers"]
-    return tuple(replacing(spot, str(max(1, cores // 2))) for spot in spots
-                 if isinstance(spot, ast.Constant))
+def _fix(cores: int) -> Fix:
+    return Fix(f"`num_workers={max(1, cores // 2)}`: about half the cores", "", "unsafe")
 
 
 _SOURCE = """
