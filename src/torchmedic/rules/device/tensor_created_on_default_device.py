@@ -17,16 +17,30 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchmedic.defaultdevice import made_on
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
+from torchmedic.remedies import raised
 from torchmedic.source.flow import Event, Trace, Value, trace_of
 from torchmedic.source.flow.training import node_place, place
 from torchmedic.source.paths import FUNCTIONS
 from torchmedic.trainings import module
 
 if TYPE_CHECKING:
+    from torchmedic.observed import Failure
     from torchmedic.source.script import Script
 
 MATHS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.MatMult)
+
+WORDS = ("on the same device",)
+
+
+def in_failure(failure: Failure) -> Iterator[Problem]:
+    call = made_on(failure)
+    if call is not None:
+        yield Problem(
+            f"`{call}` makes a tensor on the CPU, and this line computes with it and one on the "
+            "GPU", where=failure.place, evidence=(raised(failure),), severity="error",
+            confidence="likely", fix=Fix(f"`{call}(…, device=x.device)`", "", "unsafe"))
 
 
 def in_source(script: Script) -> Iterator[Problem]:
@@ -115,7 +129,12 @@ _FORWARD = "out = self.layer(x)\nout = out + torch.randn(4, 3%s)\nreturn out"
 
 RULE = Rule(
     name="tensor-created-on-default-device", doc=__doc__, category="code", severity="warning",
-    in_source=in_source, examples=(
+    in_failure=in_failure, in_source=in_source, examples=(
+        fires("Traceback (most recent call last):\n  File \"net.py\", line 9, in forward\n    "
+              "return self.layer(x) + torch.zeros(4, 3)\nRuntimeError: Expected all tensors to be "
+              "on the same device, but found at least two devices, cuda:0 and cpu!\n",
+              "`torch.zeros` makes a tensor on the CPU", "device=x.device", kind="log",
+              title="log"),
         fires(module("return self.layer(x) + self.noise", init=_INIT, more=_MOVED),
               "`self.noise` is a plain tensor", kind="source", line="self.noise = ",
               title="attribute"),

@@ -20,6 +20,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchmedic.defaultdevice import made_on
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.remedies import held, raised
 from torchmedic.source.flow import Event, Trace, Value, trace_of
@@ -62,6 +63,8 @@ OPTIMIZER = ("torch/optim/", "torch\\optim\\")
 
 
 def in_failure(failure: Failure) -> Iterator[Problem]:
+    if made_on(failure):
+        return  # `tensor-created-on-default-device`
     told = _judged(failure.message) or _elsewhere(failure.message)
     if told is not None:
         message, fix = told
