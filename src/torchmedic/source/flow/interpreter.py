@@ -58,7 +58,8 @@ class Interpreter(Calls):
         for value in list(self.top.names.values()):
             if value.file != self.script.file:
                 continue
-            if value.kind == "function" and id(value.node) not in self.seen:
+            if value.kind == "function" and isinstance(value.node, FUNCTIONS) and (
+                    id(value.node) not in self.seen):
                 self.enter(value)
             elif value.kind == "class":
                 self.enter_class(value)

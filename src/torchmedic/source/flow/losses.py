@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 class Given:
     """A loss and the one operation that every possible input of it comes from."""
 
-    __slots__ = ("act", "event", "file", "line", "text")
+    __slots__ = ("act", "event", "file", "line", "node", "text")
 
     def __init__(self, event: Event, value: Value) -> None:
         self.event, self.act, self.file = event, value.act, value.act_file
-        node = value.act_node
+        node = self.node = value.act_node
         self.line: int = getattr(node, "lineno", event.line)
         self.text = ast.unparse(node) if node is not None else value.act
         if len(self.text) > 50:
