@@ -20,6 +20,8 @@ KERNEL = re.compile(
     r"|cgroup out-of-memory handler|OUT_OF_MEMORY|oom-kill event"
     r"|Exceeded (?:job|step) memory limit|node running low on memory|exceeded memory limit"
     r"|MemoryLimitExceeded|task \d+: Out Of Memory|TERM_MEMLIMIT|job killed: v?p?v?mem \S+ exceeded"
+    r"|systemd-oomd\S* Killed|earlyoom\S* (?:sending SIG|low memory)"
+    r"|ran out[- ]of[- ]memory and exited|use an instance type with more memory"
     r"|crashed after using all available RAM|ran out of memory \(RAM\)")
 FIX = Fix("use fewer workers or processes, hold less of the dataset in memory, or give the job "
           "more memory", "a smaller GPU batch is no cure where data piles up on the host; `--mem` "
@@ -65,6 +67,8 @@ EXAMPLES = (
           "the process got SIGKILL", "dmesg", kind="log", title="shell"),
     fires("epoch 4\nTERM_MEMLIMIT: job killed after reaching LSF memory usage limit.\n",
           "the kernel or the scheduler killed", kind="log", title="memory limit of a job"),
+    fires("systemd-oomd[801]: Killed /user.slice/session-2.scope due to memory pressure\n",
+          "the kernel or the scheduler killed", kind="log", title="systemd"),
     fires("[12345.6] Memory cgroup out of memory: Killed process 1412 (python) total-vm:9kB\n",
           "killed the process for it", kind="log", title="kernel"),
     quiet("Traceback (most recent call last):\n  File \"fit.py\", line 3, in <module>\n    f()\n"

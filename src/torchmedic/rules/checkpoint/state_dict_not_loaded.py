@@ -17,6 +17,7 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchmedic import changes
 from torchmedic.model import Fix, Problem, Rule, fires, quiet
 from torchmedic.source.flow import trace_of
 from torchmedic.source.flow.training import place, written
@@ -34,7 +35,9 @@ def in_source(script: Script) -> Iterator[Problem]:
             yield Problem(
                 f"`{written(event)}.state_dict(…)` loads nothing: it writes into what it is given",
                 where=place(script.file, event),
-                fix=Fix(f"`{written(event)}.load_state_dict(…)`", "", "unsafe"))
+                fix=Fix(f"`{written(event)}.load_state_dict(…)`", "", "unsafe",
+                        edits=changes.renaming(event.node, "state_dict", "load_state_dict")
+                        if event.file == script.file else ()))
 
 
 def _was_read(kind: str, node: ast.AST) -> bool:

@@ -17,6 +17,7 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchmedic import changes
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.source.flow import Event, Frame, Trace, Value, trace_of
 from torchmedic.source.flow.training import place
@@ -61,7 +62,13 @@ def _model(script: Script, trace: Trace, event: Event) -> Iterator[Problem]:
             f"`{name} = {text}` is no copy: later steps change it too",
             where=place(script.file, event), confidence="certain",
             evidence=(Evidence(f"line {used.lineno} uses it when the loop is over", "source"),),
-            fix=Fix(f"`copy.deepcopy({text})`", "", "safe"))
+            fix=Fix(f"`copy.deepcopy({text})`", "", "safe", edits=_edits(script, event, given)))
+
+
+def _edits(script: Script, event: Event, given: ast.AST | None) -> changes.Edits:
+    if event.file != script.file or given is None:
+        return ()
+    return (*changes.wrapping(given, "copy.deepcopy(", ")"), *changes.importing(script, "copy"))
 
 
 def _is_state(value: Value) -> bool:
@@ -102,7 +109,7 @@ def _problem(script: Script, event: Event, used: Event) -> Problem:
         f"`{text}` is no copy: later steps change the weights that it keeps",
         where=place(script.file, event), confidence="certain",
         evidence=(Evidence(f"line {used.line} uses them when the loop is over", "source"),),
-        fix=Fix(f"`copy.deepcopy({text})`", "", "safe"))
+        fix=Fix(f"`copy.deepcopy({text})`", "", "safe", edits=_edits(script, event, call)))
 
 
 _KEEP = """

@@ -12,15 +12,29 @@ Never.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchmedic import changes
 from torchmedic.model import Fix, Problem, Rule, fires, quiet
 from torchmedic.source.flow import trace_of
 from torchmedic.source.flow.training import place
 
 if TYPE_CHECKING:
+    from torchmedic.source.flow import Event
     from torchmedic.source.script import Script
+
+
+def _edits(script: Script, event: Event, flag: str) -> changes.Edits:
+    """Only an option can be given without a value."""
+    call = event.node
+    if event.file != script.file or not isinstance(call, ast.Call) or not flag.startswith("--"):
+        return ()
+    kind = next((k for k in call.keywords if k.arg == "type"), None)
+    known = any(isinstance(n, ast.Import) and any(a.name == "argparse" and not a.asname
+                                                  for a in n.names) for n in script.tree.body)
+    return changes.replacing(kind, "action=argparse.BooleanOptionalAction") if known else ()
 
 
 def in_source(script: Script) -> Iterator[Problem]:
@@ -32,7 +46,7 @@ def in_source(script: Script) -> Iterator[Problem]:
                 f"`{flag} False` is true: `type=bool` calls `bool(\"False\")`",
                 where=place(script.file, event),
                 fix=Fix("`action=argparse.BooleanOptionalAction` in place of `type=bool`", "",
-                        "unsafe"))
+                        "unsafe", edits=_edits(script, event, str(flag))))
 
 
 _PROGRAM = """

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 TYPES = {
     "UnidentifiedImageError", "InvalidDataError", "BadZipFile", "BadGzipFile", "JSONDecodeError",
     "UnpicklingError", "LZMAError", "ReadError", "LibsndfileError", "TiffFileError",
-    "InvalidDicomError", "ImageFileError", "HeaderDataError", "EOFError", "ParserError",
+    "InvalidDicomError", "CorruptedError",
+    "DECORDError", "ImageFileError", "HeaderDataError", "EOFError", "ParserError",
 }
 TEXTS = re.compile(
     r"cannot identify image file|image file is truncated|broken data stream|broken PNG file"  # PIL
@@ -42,6 +43,7 @@ TEXTS = re.compile(
     r"|Unable to (?:synchronously )?open (?:file|object) \((?:truncated|file signature)"  # h5py
     r"|Ran out of input|pickle data was truncated|invalid load key|unexpected end of data"
     r"|ended before the end-of-stream marker|incorrect (?:header|data) check|Bad CRC-32"
+    r"|Exception thrown in SimpleITK ImageFileReader"
     r"|Error opening .*(?:unknown format|not recogni[sz]ed|Format not)"  # libsndfile
     r"|OpenCV\(.*!(?:_src|src|ssize|_img|img)\.empty\(\)"  # imread gave nothing
 )

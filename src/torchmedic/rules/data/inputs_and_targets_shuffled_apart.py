@@ -29,6 +29,8 @@ SHUFFLES = ("random.shuffle", "np.random.shuffle", "numpy.random.shuffle")
 
 
 def in_source(script: Script) -> Iterator[Problem]:
+    if not any(word in "\n".join(script.lines) for word in ("shuffle", "perm")):
+        return
     for body in [script.tree.body, *(f.node.body for f in script.functions)]:
         for first, second in pairwise(body):
             one, other = _shuffled(first), _shuffled(second)

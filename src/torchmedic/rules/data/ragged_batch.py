@@ -28,7 +28,10 @@ from torchmedic.shapes import Shape, numbers, written
 if TYPE_CHECKING:
     from torchmedic.observed import Failure
 
-WORDS = ("stack expects", "sizes of tensors", "equal size", "resize storage")
+WORDS = (
+    "stack expects", "sizes of tensors", "equal size", "resize storage", "expected sequence",
+    "inhomogeneous", "unable to create tensor",
+)
 # torch 1.5 to 2.14
 STACK = re.compile(r"stack expects each tensor to be equal size, but got (\[[\d, ]*\]) at entry "
                    r"(\d+) and (\[[\d, ]*\]) at entry (\d+)")
@@ -37,6 +40,9 @@ OTHER = re.compile(
     r"|each element in list of batch should be of equal size"  # lists: torch 1.5 to 2.14
     r"|Trying to resize storage that is not resizable"  # in a worker: torch 1.13 to 2.14
 )
+# torch.tensor of lists, NumPy 1.24 and newer, transformers
+ROWS = re.compile(r"expected sequence of length \d+ at dim \d+ \(got \d+\)|inhomogeneous shape"
+                  r"|Unable to create tensor, you should probably activate")
 
 ANY = Fix("bring each sample to one size in the dataset, or pad in a `collate_fn`")
 Pair = tuple[tuple[int, Shape], tuple[int, Shape]]
@@ -44,6 +50,12 @@ Pair = tuple[tuple[int, Shape], tuple[int, Shape]]
 
 
 def in_failure(failure: Failure) -> Iterator[Problem]:
+    if ROWS.search(failure.message):
+        yield Problem("the rows that are made into one tensor have different lengths",
+                      where=own_place(failure), evidence=(raised(failure),), fix=Fix(
+                          "pad or cut the rows to one length before: `pad_sequence`, or a "
+                          "tokenizer's `padding=True, truncation=True`"))
+        return
     if failure.frames and not _in_collate(failure):
         return
     match = STACK.search(failure.message)
@@ -137,6 +149,9 @@ _IMAGES = "[(3, 8, 8), (3, 8, 8), (3, 8, 8), (3, 8, 6)]"
 RULE = Rule(
     name="ragged-batch", doc=__doc__, category="data", in_failure=in_failure,
     examples=(
+        fires("ValueError: expected sequence of length 12 at dim 1 (got 15)\n",
+              "rows that are made into one tensor have different lengths", "pad_sequence",
+              kind="log", title="lists of numbers"),
         fires(_PROGRAM % (_IMAGES, "num_workers=1"), "sizes: (3, 8, 8) and (3, 8, 6)",
               "sample 2 has (3, 8, 8), sample 3 has (3, 8, 6)", "resize or crop",
               line="for x, y in", title="images in a worker"),

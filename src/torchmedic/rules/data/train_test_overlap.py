@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 TRAIN = re.compile(r"(^|_)(train|trn|fit)(ing)?(_|\d|$)|^x_?tr$|^y_?tr$", re.IGNORECASE)
 TEST = re.compile(r"(^|_)(test|tst|val|valid|validation|holdout|held_?out|eval|dev|check)(_|\d|$)",
                   re.IGNORECASE)
+PARTS = re.compile(r"train|fit_|_fit|split|randperm|permutation|fit_resample", re.IGNORECASE)
+"""Without one of these words there are no parts to overlap."""
 DOUBLING = re.compile(r"\b(SMOTE|RandomOverSampler|ADASYN|fit_resample)\b")
 SPLITS = re.compile(r"\b(train_test_split|random_split|randperm|StratifiedKFold|KFold|"
                     r"StratifiedShuffleSplit|permutation)\b")
@@ -37,7 +39,8 @@ JOINS = ("cat", "concat", "concatenate", "vstack", "hstack", "tile", "repeat",
 
 
 def in_source(script: Script) -> Iterator[Problem]:
-    if "torch" not in "\n".join(script.lines):
+    text = "\n".join(script.lines)
+    if "torch" not in text or not PARTS.search(text):
         return
     bodies: list[ast.AST] = [script.tree, *(f.node for f in script.functions)]
     for body in bodies:

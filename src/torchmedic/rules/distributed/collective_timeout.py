@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from torchmedic.logtext import Hit
     from torchmedic.observed import Log
 
-WORDS = ("watchdog", "timed out", "timeout", "mismatch between collectives")
+WORDS = ("monitoredbarrier", "watchdog", "timed out", "timeout", "mismatch between collectives")
 WATCHDOG = re.compile(
     r"(?:[Rr]ank (?P<rank>\d+)\b.*?)?Watchdog caught collective operation timeout: "
     r"WorkNCCL\((?:SeqNum=(?P<seq>\d+), )?OpType=(?P<op>\w+)(?P<rest>.*)")
@@ -36,6 +36,7 @@ LIMIT = re.compile(r"Timeout\(ms\)=(\d+)")
 OTHER = re.compile(r"Timed out waiting \d+ms for (?:recv|send)|Timed out after \d+ seconds waiting"
                    r"|Socket Timeout|wait timeout after \d+ms|DistStoreError: Timed out"
                    r"|watchdog got stuck for \d+ seconds|heartbeat monitor timed out"
+                   r"|failed to pass monitoredBarrier"
                    r"|monitoredBarrier.*(?:timed out|failed)")
 MISMATCH = re.compile(r"[Dd]etected mismatch between collectives on ranks")
 

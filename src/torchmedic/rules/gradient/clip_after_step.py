@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchmedic import changes
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.source.flow import Event, Trace, trace_of
 from torchmedic.source.flow.trace import shares
@@ -35,7 +36,17 @@ def in_source(script: Script) -> Iterator[Problem]:
                 where=place(script.file, late), confidence="likely",
                 evidence=(Evidence(f"line {update.backward.line}: backward, line "
                                    f"{update.step.line}: step, line {late.line}: clip", "source"),),
-                fix=Fix("clip between `backward()` and `step()`", "", "unsafe"))
+                fix=Fix("clip between `backward()` and `step()`", "", "unsafe",
+                        edits=_edits(script, late, update)))
+
+
+def _edits(script: Script, late: Event, update: Update) -> changes.Edits:
+    """Before the step, where both stand in one block of the file."""
+    step = update.step
+    if late.file != script.file or step.file != script.file or (
+            late.loops != step.loops or late.function != step.function):
+        return ()
+    return changes.moving(script, late.line, step.line) if late.line > step.line else ()
 
 
 def _late(trace: Trace, update: Update) -> Event | None:

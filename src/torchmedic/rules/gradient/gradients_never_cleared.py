@@ -18,6 +18,7 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchmedic import changes
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.source.flow import trace_of
 from torchmedic.source.flow.trace import Event, Trace, shares
@@ -91,7 +92,17 @@ def _problem(trace: Trace, update: Update) -> Problem:
     return Problem(
         f"`{owner}` steps in each round of a loop that never clears its gradients",
         where=place(trace.script.file, where), evidence=tuple(facts), confidence="likely",
-        fix=Fix(f"`{owner}.zero_grad()` inside the loop, before `backward()`", "", "unsafe"))
+        fix=Fix(f"`{owner}.zero_grad()` inside the loop, before `backward()`", "", "unsafe",
+                edits=_edits(trace, update, owner, outside)))
+
+
+def _edits(trace: Trace, update: Update, owner: str, outside: Event | None) -> changes.Edits:
+    """Before backward, in the block where that and the step stand."""
+    back, step = update.backward, update.step
+    if outside is not None or {back.file, step.file} != {trace.script.file} or (
+            back.function != step.function or back.loops != step.loops):
+        return ()
+    return changes.before(trace.script, back.line, f"{owner}.zero_grad()")
 
 
 def _owner(step: Event) -> str:

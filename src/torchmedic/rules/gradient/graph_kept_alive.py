@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torchmedic import wording
+from torchmedic import changes, wording
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.source.flow import Event, Frame, Trace, Value, trace_of
 from torchmedic.source.flow.training import place
@@ -115,13 +115,24 @@ def _problem(trace: Trace, event: Event) -> Problem:
     text = ast.unparse(value)
     text = text if len(text) < 60 else "the tensor"
     what = f"adds `{text}`" if event.kind == "keep" else f"appends `{text}`"
-    cure = f"`{text}.item()`" if event.kind == "keep" else f"`{text}.detach()`"
+    cure = f"`{text}.item()` or `{text}.detach()`" if event.kind == "keep" else \
+        f"`{text}.detach()`"
     return Problem(
         f"each round {what} with its whole graph to something that outlives the round",
         where=place(trace.script.file, event), confidence="likely",
         evidence=(Evidence("it still hangs on the model's parameters, so nothing of its batch "
                            "can be freed", "source"),),
-        fix=Fix(f"keep {cure}", "", "safe" if event.kind == "keep" else "unsafe"))
+        fix=Fix(f"keep {cure}", "", "safe", edits=_edits(trace, event, value)))
+
+
+def _edits(trace: Trace, event: Event, value: object) -> changes.Edits:
+    """Detached it stays a tensor, which whatever reads it may rely on."""
+    import ast
+
+    simple = (ast.Name, ast.Attribute, ast.Call, ast.Subscript)
+    if event.file != trace.script.file or not isinstance(value, simple):
+        return ()
+    return changes.wrapping(value, "", ".detach()")
 
 
 _SUM = """

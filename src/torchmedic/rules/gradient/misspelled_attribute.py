@@ -19,7 +19,8 @@ import difflib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torchmedic.model import Fix, Place, Problem, Rule, fires, quiet
+from torchmedic import changes
+from torchmedic.model import Edit, Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.source.flow import trace_of
 from torchmedic.source.flow.training import node_place, place
 from torchmedic.source.flow.values import is_module
@@ -27,6 +28,7 @@ from torchmedic.source.paths import FUNCTIONS
 from torchmedic.trainings import module
 
 if TYPE_CHECKING:
+    from torchmedic.source.flow import Value
     from torchmedic.source.script import Script
 
 METHODS = ("__init__", "forward", "__getitem__", "__len__")
@@ -42,7 +44,9 @@ def in_source(script: Script) -> Iterator[Problem]:
         name = event.more["name"]
         if name in ("require_grad", "requires_grads", "required_grad", "requiresgrad",
                     "require_grads", "requires_gradient"):
-            yield _problem(place(script.file, event), name, "requires_grad")
+            edits = changes.renaming(event.node, name, "requires_grad")
+            yield _problem(place(script.file, event), name, "requires_grad",
+                           edits if event.file == script.file else ())
         elif name == "requires_grad" and is_module(event.target) and _is_false(event.node):
             yield Problem(
                 "`requires_grad` of a module freezes nothing: only parameters have it",
@@ -51,7 +55,18 @@ def in_source(script: Script) -> Iterator[Problem]:
     for made in trace.classes:
         if made.data in ("module", "dataset") and isinstance(made.node, ast.ClassDef):
             for name, node in _close(made.node):
-                yield _problem(node_place(made.file, node), node.name, name)
+                yield _problem(node_place(made.file, node), node.name, name,
+                               _renamed(script, made, node, name))
+
+
+def _renamed(script: Script, made: Value, node: ast.FunctionDef | ast.AsyncFunctionDef,
+             name: str) -> changes.Edits:
+    """The name in the `def` line."""
+    head = script.line(node.lineno)
+    start = head.find(node.name, node.col_offset)
+    if made.file != script.file or start < 0 or not head.isascii():
+        return ()
+    return (Edit(node.lineno, start, node.lineno, start + len(node.name), name),)
 
 
 def _is_false(node: ast.AST) -> bool:
@@ -71,9 +86,9 @@ def _close(holder: ast.ClassDef) -> Iterator[tuple[str, ast.FunctionDef | ast.As
             yield near[0], node
 
 
-def _problem(where: Place, found: str, wanted: str) -> Problem:
+def _problem(where: Place, found: str, wanted: str, edits: changes.Edits = ()) -> Problem:
     return Problem(f"`{found}` is no name that torch knows; `{wanted}` is", where=where,
-                   confidence="certain", fix=Fix(f"`{wanted}`", "", "unsafe"))
+                   confidence="certain", fix=Fix(f"`{wanted}`", "", "unsafe", edits=edits))
 
 
 _FREEZE = "for p in model.layer.parameters():\n    p.%s = False\n"

@@ -19,6 +19,7 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchmedic import changes
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.source.flow import Event, Trace, Value, trace_of
 from torchmedic.source.flow.training import place
@@ -68,11 +69,12 @@ def _problem(trace: Trace, event: Event, owner: Value, value: Value) -> Problem 
     name = f"self.{event.more['name']}"
     if _before_init(trace, event, owner, value):
         return _said(trace, event, f"`{name}` is set before `super().__init__()`",
-                     "`super().__init__()` as the first line of `__init__`")
+                     "`super().__init__()` as the first line of `__init__`",
+                     _constructed(trace, event, owner))
     if value.kind in ("list", "dict") and _layers(value) and not _registered(trace, event, value):
         kind = "ModuleList" if value.kind == "list" else "ModuleDict"
         return _said(trace, event, f"the layers in `{name}` are in a plain {value.kind}: the model "
-                     "does not know them", f"`nn.{kind}(…)`")
+                     "does not know them", f"`nn.{kind}(…)`", _wrapped(trace, event, kind))
     if value.kind == "tensor" and value.type == "created" and (
             "requires_grad" in value.kwargs and value.kwargs["requires_grad"].data is True):
         return _said(trace, event, f"`{name}` is a plain tensor: the model does not know it as a "
@@ -80,11 +82,36 @@ def _problem(trace: Trace, event: Event, owner: Value, value: Value) -> Problem 
     return None
 
 
-def _said(trace: Trace, event: Event, message: str, cure: str) -> Problem:
+def _wrapped(trace: Trace, event: Event, kind: str) -> changes.Edits:
+    """Round a literal or a comprehension, where the file calls `torch.nn` by the name `nn`."""
+    value = getattr(event.node, "value", None)
+    literal = (ast.List, ast.ListComp) if kind == "ModuleList" else (ast.Dict,)
+    named = any(text.strip() in ("from torch import nn", "import torch.nn as nn")
+                for text in trace.script.lines)
+    if event.file != trace.script.file or not isinstance(value, literal) or not named:
+        return ()
+    return changes.wrapping(value, f"nn.{kind}(", ")")
+
+
+def _constructed(trace: Trace, event: Event, owner: Value) -> changes.Edits:
+    """Where `__init__` calls no base constructor at all."""
+    holder = owner.owner.node if owner.owner is not None else None
+    if event.file != trace.script.file or not isinstance(holder, ast.ClassDef):
+        return ()
+    init = next((n for n in holder.body if isinstance(n, ast.FunctionDef)
+                 and n.name == "__init__"), None)
+    if init is None or "__init__()" in ast.unparse(init):
+        return ()
+    first = init.body[1] if ast.get_docstring(init) and len(init.body) > 1 else init.body[0]
+    return changes.before(trace.script, first.lineno, "super().__init__()")
+
+
+def _said(trace: Trace, event: Event, message: str, cure: str,
+          edits: changes.Edits = ()) -> Problem:
     return Problem(
         message, where=place(trace.script.file, event), confidence="likely",
         evidence=(Evidence("`parameters()`, `to()` and `state_dict()` leave it out", "source"),),
-        fix=Fix(cure, "", "unsafe"))
+        fix=Fix(cure, "", "unsafe", edits=edits))
 
 
 def _before_init(trace: Trace, event: Event, owner: Value, value: Value) -> bool:

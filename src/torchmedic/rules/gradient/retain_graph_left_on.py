@@ -16,9 +16,11 @@ need it.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchmedic import changes
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.source.flow import Event, Trace, trace_of
 from torchmedic.source.flow.training import place
@@ -41,7 +43,15 @@ def in_source(script: Script) -> Iterator[Problem]:
                 evidence=(Evidence("this is the last backward through what this loss was computed "
                                    "from", "source"),),
                 fix=Fix("`backward()` without it; detach what goes from batch to batch", "",
-                        "unsafe"))
+                        "unsafe", edits=_edits(script, event)))
+
+
+def _edits(script: Script, event: Event) -> changes.Edits:
+    call = event.node
+    if event.file != script.file or not isinstance(call, ast.Call):
+        return ()
+    value = next((k.value for k in call.keywords if k.arg == "retain_graph"), None)
+    return changes.without_argument(script, call, value)
 
 
 def _alone(trace: Trace, event: Event) -> bool:

@@ -31,9 +31,10 @@ def in_source(script: Script) -> Iterator[Problem]:
     trace = trace_of(script)
     seen = set()
     for event in trace.of("iter", "make"):
+        if event.target is None or event.target.kind != "loader" or id(event.node) in seen:
+            continue
         loop = _step_loop(trace, event)
-        if loop is None or event.target is None or event.target.kind != "loader" or (
-                id(event.node) in seen):
+        if loop is None:
             continue
         if event.kind == "iter" and not _taken(trace, event, loop):
             continue

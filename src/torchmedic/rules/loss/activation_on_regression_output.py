@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchmedic import lossinputs
 from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.source.flow import Event, trace_of
 from torchmedic.source.flow.losses import losses
@@ -39,7 +40,8 @@ def in_source(script: Script) -> Iterator[Problem]:
                 evidence=(Evidence(f"line {given.event.line}: the loss is computed from it; where "
                                    "it is 0, no gradient flows", "source"),),
                 fix=Fix(f"leave out `{given.text}`",
-                        "`softplus` in its place, where targets are never negative", "unsafe"))
+                        "`softplus` in its place, where targets are never negative", "unsafe",
+                        edits=lossinputs.without(script, given)))
 
 
 def _of_data(event: Event) -> bool:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchmedic import lossinputs
 from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.source.flow import trace_of
 from torchmedic.source.flow.losses import losses
@@ -34,7 +35,8 @@ def in_source(script: Script) -> Iterator[Problem]:
             where=Place(file=given.file or script.file, line=given.line), confidence="certain",
             evidence=(Evidence(f"line {given.event.line}: the loss is computed from it",
                                "source"),),
-            fix=Fix(f"leave out `{given.text}`, or use `BCELoss`", "", "unsafe"))
+            fix=Fix(f"leave out `{given.text}`, or use `BCELoss`", "", "unsafe",
+                    edits=lossinputs.without(script, given)))
 
 
 _SETUP = """

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torchmedic import lossfloor, lossgraph
+from torchmedic import lossfloor, lossgraph, lossinputs
 from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.source.flow import trace_of
 from torchmedic.source.flow.losses import losses
@@ -48,7 +48,8 @@ def in_source(script: Script) -> Iterator[Problem]:
             where=Place(file=given.file or script.file, line=given.line), confidence="certain",
             evidence=(Evidence(f"line {given.event.line}: the loss is computed from it",
                                "source"),),
-            fix=Fix(f"leave out `{given.text}` and give the loss the scores", "", "unsafe"))
+            fix=Fix(f"leave out `{given.text}` and give the loss the scores", "", "unsafe",
+                    edits=lossinputs.without(script, given)))
 
 
 _SETUP = """

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from torchmedic import evaluations
+from torchmedic import changes, evaluations
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.source.flow import Event, Frame, Trace, Value, trace_of
 from torchmedic.source.flow.library import is_dependent
@@ -108,7 +108,17 @@ def _problem(script: Script, event: Event, backward: Event) -> Problem:
         where=place(script.file, event), confidence="likely",
         evidence=(Evidence(f"line {event.line}: `eval()`; line {backward.line} goes backward in "
                            "the next round, with no `train()` between", "source"),),
-        fix=Fix(f"`{name}.train()` at the start of each epoch", "", "unsafe"))
+        fix=Fix(f"`{name}.train()` at the start of each epoch", "", "unsafe",
+                edits=_edits(script, event, backward, name)))
+
+
+def _edits(script: Script, event: Event, backward: Event, name: str) -> changes.Edits:
+    """Before the loop over the batches, in the loop of the epochs where `eval()` stands too."""
+    loops = [f for f in backward.loops if f not in event.loops]
+    if {event.file, backward.file} != {script.file} or event.function != backward.function or (
+            not event.loops or len(loops) != 1):
+        return ()
+    return changes.before(script, getattr(loops[0].node, "lineno", 0), f"{name}.train()")
 
 
 _CHECK = """

@@ -13,15 +13,19 @@ Never, except when the scaler is switched off.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchmedic import changes
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.source.flow import trace_of
 from torchmedic.source.flow.training import place, updates
 from torchmedic.trainings import training
 
 if TYPE_CHECKING:
+    from torchmedic.source.flow import Event
+    from torchmedic.source.flow.training import Update
     from torchmedic.source.script import Script
 
 
@@ -40,7 +44,18 @@ def in_source(script: Script) -> Iterator[Problem]:
                 where=place(script.file, clips[0]), confidence="certain",
                 evidence=(Evidence(f"line {update.backward.line} scales the loss; nothing unscales "
                                    "before this line", "source"),),
-                fix=Fix("`scaler.unscale_(optimizer)` before it", "", "unsafe"))
+                fix=Fix("`scaler.unscale_(optimizer)` before it", "", "unsafe",
+                        edits=_edits(script, clips[0], update)))
+
+
+def _edits(script: Script, clip: Event, update: Update) -> changes.Edits:
+    """The scaler and the optimizer as the step names them."""
+    call = update.step.node
+    if clip.file != script.file or not isinstance(call, ast.Call) or not call.args or (
+            not isinstance(call.func, ast.Attribute)):
+        return ()
+    scaler, optimizer = ast.unparse(call.func.value), ast.unparse(call.args[0])
+    return changes.before(script, clip.line, f"{scaler}.unscale_({optimizer})")
 
 
 _STEP = """

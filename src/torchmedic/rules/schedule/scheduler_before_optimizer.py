@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torchmedic import logwarnings
+from torchmedic import changes, logwarnings
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.source.flow import Event, Trace, trace_of
 from torchmedic.source.flow.training import common_loop, conditions, place, written
@@ -43,7 +43,16 @@ def in_source(script: Script) -> Iterator[Problem]:
                 where=place(script.file, event), confidence="likely",
                 evidence=(Evidence(f"line {event.line} is reached before line {step.line}",
                                    "source"),),
-                fix=Fix(f"move it after `{written(step)}.step()`", "", "unsafe"))
+                fix=Fix(f"move it after `{written(step)}.step()`", "", "unsafe",
+                        edits=_edits(script, event, step)))
+
+
+def _edits(script: Script, event: Event, step: Event) -> changes.Edits:
+    """Behind the step, where both stand in one block."""
+    if event.file != script.file or step.file != script.file or event.loops != step.loops or (
+            conditions(event) != conditions(step) or event.function != step.function):
+        return ()
+    return changes.moving(script, event.line, step.line)
 
 
 def _first_step(trace: Trace, event: Event) -> Event | None:

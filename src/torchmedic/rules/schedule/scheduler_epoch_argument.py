@@ -18,13 +18,14 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torchmedic import logwarnings
+from torchmedic import changes, logwarnings
 from torchmedic.model import Fix, Problem, Rule, fires, quiet
 from torchmedic.source.flow import trace_of
 from torchmedic.source.flow.training import place
 from torchmedic.trainings import training
 
 if TYPE_CHECKING:
+    from torchmedic.source.flow import Event
     from torchmedic.source.script import Script
 
 WORDS = ("epoch parameter",)
@@ -44,7 +45,15 @@ def in_source(script: Script) -> Iterator[Problem]:
             yield Problem(
                 f"`{name}` gives `{kind.removeprefix(HOME)}` an argument that replaces its count",
                 where=place(script.file, event),
-                fix=Fix(f"`{name.partition('(')[0]}()`", "", "unsafe"))
+                fix=Fix(f"`{name.partition('(')[0]}()`", "", "unsafe",
+                        edits=_edits(script, event)))
+
+
+def _edits(script: Script, event: Event) -> changes.Edits:
+    node = event.node
+    if event.file != script.file or not isinstance(node, ast.Call):
+        return ()
+    return changes.replacing(node, f"{ast.unparse(node.func)}()")
 
 
 def _program(kind: str, call: str) -> str:
