@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 TRAIN = re.compile(r"(^|_)(train|trn|fit)(ing)?(_|\d|$)|^x_?tr$|^y_?tr$", re.IGNORECASE)
 TEST = re.compile(r"(^|_)(test|tst|val|valid|validation|holdout|held_?out|eval|dev|check)(_|\d|$)",
                   re.IGNORECASE)
-PARTS = re.compile(r"train|fit_|_fit|split|randperm|permutation|fit_resample", re.IGNORECASE)
-"""Without one of these words there are no parts to overlap."""
+PARTS = re.compile(r"DataLoader|Subset|TensorDataset|randperm|permutation|fit_resample|backward\(")
+"""Without one of these words a file has no parts that could overlap."""
 DOUBLING = re.compile(r"\b(SMOTE|RandomOverSampler|ADASYN|fit_resample)\b")
 SPLITS = re.compile(r"\b(train_test_split|random_split|randperm|StratifiedKFold|KFold|"
                     r"StratifiedShuffleSplit|permutation)\b")

@@ -279,13 +279,14 @@ class Calls(Methods, External):
 
     def check_input(self, module: Value, inputs: list[Value], node: ast.Call) -> None:
         """A size or a type that the layer refuses."""
-        if not inputs or not self.is_sure(module):
+        if not inputs:
             return
         wrong = layers.misfit(module, inputs)
-        if wrong is not None:
+        if wrong is not None and self.is_sure(module):
             self.event("misfit", node, module, inputs[0], wrong=wrong)
         if inputs[0].dtype in ("float64", *dtypes.WHOLE) and inputs[0].kind == "tensor" and (
-                module.name.startswith(("Linear", "Conv", "LSTM", "GRU", "RNN"))):
+                module.name.startswith(("Linear", "Conv", "LSTM", "GRU", "RNN"))) and (
+                self.is_sure(module)):
             self.event("dtype", node, module, inputs[0])
 
     def in_turn(self, module: Value, args: list[Value], node: ast.Call) -> Value:
