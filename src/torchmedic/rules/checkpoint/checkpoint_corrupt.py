@@ -56,6 +56,7 @@ def in_failure(failure: Failure) -> Iterator[Problem]:
     if told is not None:
         message, fix = told
         yield Problem(message, where=failure.place, fix=fix,
+                      confidence="certain" if failure.frames else "likely",
                       evidence=(raised(failure), *_byte(failure.message)))
 
 

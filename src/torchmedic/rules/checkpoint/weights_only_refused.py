@@ -40,6 +40,14 @@ def in_failure(failure: Failure) -> Iterator[Problem]:
         return
     found = CLASS.search(failure.message)
     name = found[1].rstrip(".") if found else None
+    if name is None and not OPERAND.search(failure.message):
+        yield Problem("`weights_only=True` refuses the file; the message does not say what of it",
+                      where=failure.place, evidence=(raised(failure),), confidence="likely",
+                      fix=Fix("look at what the file is: a text (a Git LFS pointer, a web page) is "
+                              "no checkpoint; if it is one and you trust it: "
+                              "`torch.load(…, weights_only=False)`",
+                              command="ls -l FILE && head -c 200 FILE"))
+        return
     what = f"the class `{name}`" if name else "objects that are not tensors"
     allow = f"`torch.serialization.add_safe_globals([{name}])` before the load" if name else \
         "allow the classes it holds (`torch.serialization.add_safe_globals`)"
@@ -71,6 +79,8 @@ RULE = Rule(
         fires(_LOG.format("Unsupported global: GLOBAL argparse.Namespace was not an allowed "
                           "global by default."), "the class `argparse.Namespace`",
               "add_safe_globals([argparse.Namespace])", kind="log", title="class"),
+        fires("_pickle.UnpicklingError: Weights only load failed.\n", "does not say what of it",
+              "head -c 200", kind="log", title="cut off"),
         fires(_LOG.format("Unsupported operand 149"), "objects that are not tensors", kind="log",
               title="another protocol"),
         quiet(_LOG.format("Unsupported operand 60"), kind="log", title="a web page"),

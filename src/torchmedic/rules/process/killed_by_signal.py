@@ -64,7 +64,8 @@ def in_log(log: Log) -> Iterator[Problem]:
         why = stopped.match["why"] or "a scheduler's order"
         yield Problem(f"the scheduler ended the job: {why.lower()}", evidence=(stopped.evidence,),
                       fix=Fix("ask for more time, or save checkpoints often enough and resume"),
-                      about=logtext.about(*logtext.lasting(log)))
+                      about=logtext.about(*logtext.lasting(log)),
+                      confidence="certain" if stopped.match["why"] else "likely")
         return
     ends = [end for end in toldends.ends(log) if not end.worker]
     last = next((end for end in reversed(ends) if end.signal in ("SIGTERM", "SIGHUP")), None)
