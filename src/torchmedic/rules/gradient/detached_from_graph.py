@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
-from torchmedic.source.flow import Event, trace_of
+from torchmedic.source.flow import Event, Frame, trace_of
 from torchmedic.source.flow.training import place
 from torchmedic.trainings import MODEL, STEP, module, training
 
@@ -95,6 +95,11 @@ def _behind(script: Script) -> Iterator[Problem]:
         if layer is None or layer.kind != "module" or not layer.name.startswith(LAYERS) or (
                 layer.id in reached or layer.id not in held & sources or event.value is None):
             continue
+        if {"*frozen", "*maybe"} & set(layer.attrs):
+            continue
+        if event.grad is False and event.loops and not _read_only(event):
+            yield _without(script, event)
+            return
         ids = {o.id for o in event.value.options()}
         cut = next((e for e in trace.after(event, "cut") if e.target is not None
                     and ids & e.target.lineage and e.more["how"] in CUTTING), None)
@@ -106,6 +111,30 @@ def _behind(script: Script) -> Iterator[Problem]:
                                    "is held by an optimizer and gets no gradient", "source"),),
                 fix=Fix("leave it out, or give the layer to no optimizer", "", "unsafe"))
             return
+
+
+def _read_only(event: Event) -> bool:
+    """It is called without gradients because the whole model is: nothing there trains."""
+    return not any(f.kind == "with" for f in _in_forward(event))
+
+
+def _in_forward(event: Event) -> tuple[Frame, ...]:
+    """The frames inside the innermost `forward`."""
+    for at in range(len(event.frames) - 1, -1, -1):
+        if event.frames[at].kind == "call":
+            return event.frames[at:] if event.frames[at].name == "forward" else ()
+    return ()
+
+
+def _without(script: Script, event: Event) -> Problem:
+    name = event.target.name if event.target is not None else "layer"
+    line = getattr(event.target.node, "lineno", event.line) if event.target else event.line
+    return Problem(
+        f"the `{name}` is called without gradients in `forward`: no loss reaches it",
+        where=place(script.file, event), confidence="likely",
+        evidence=(Evidence(f"line {line}: an optimizer holds it, and it never gets a gradient",
+                           "source"),),
+        fix=Fix("leave out `no_grad`, or give the layer to no optimizer", "", "unsafe"))
 
 
 def _problem(event: Event, how: str, node: ast.AST | None, file: str) -> Problem:

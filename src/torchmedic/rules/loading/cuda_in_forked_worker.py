@@ -51,12 +51,13 @@ def in_failure(failure: Failure) -> Iterator[Problem]:
 
 
 def in_source(script: Script) -> Iterator[Problem]:
+    names = _gpus(script.tree)
     for loader in sourceloaders.loaders(trace_of(script)):
         if not sourceloaders.workers(loader) or sourceloaders.start_method(
                 script, loader) in ("spawn", "forkserver"):
             continue
         for body in _in_worker(loader):
-            call = next((n for n in inside(body) if _to_gpu(n)), None)
+            call = next((n for n in inside(body) if _to_gpu(n, names)), None)
             if call is not None:
                 where = getattr(body, "name", "")
                 yield Problem(
@@ -78,12 +79,22 @@ def _in_worker(loader: Value) -> Iterator[ast.AST]:
         yield collate.node
 
 
-def _to_gpu(node: ast.AST) -> bool:
+def _gpus(tree: ast.Module) -> set[str]:
+    """Names that the file gives a GPU: `device = "cuda"`."""
+    return {target.id for n in tree.body if isinstance(n, ast.Assign)
+            for target in n.targets if isinstance(target, ast.Name)
+            and ast.unparse(n.value).removeprefix("torch.device(")[:5] in ("'cuda", '"cuda')
+            and "else" not in ast.unparse(n.value)}
+
+
+def _to_gpu(node: ast.AST, names: set[str]) -> bool:
     if not isinstance(node, ast.Call):
         return False
     if isinstance(node.func, ast.Attribute) and node.func.attr == "cuda":
         return True
     given = [*node.args, *(k.value for k in node.keywords if k.arg == "device")]
+    if any(isinstance(a, ast.Name) and a.id in names for a in given):
+        return True
     return any(isinstance(a, ast.Constant) and isinstance(a.value, str)
                and a.value.startswith("cuda") for a in given)
 

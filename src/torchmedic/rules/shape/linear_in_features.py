@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from torchmedic.misfits import misfits, worded
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
+from torchmedic.pools import pool_before
 from torchmedic.remedies import gave, held, pooled, raised
 from torchmedic.shapes import (
     Shape,
@@ -67,6 +68,8 @@ def in_failure(failure: Failure) -> Iterator[Problem]:
 
 def in_source(script: Script) -> Iterator[Problem]:
     for seen in misfits(script, "Linear"):
+        if pool_before(trace_of(script), seen.event) is not None:
+            continue  # `hardcoded-pool-size` says it
         got, expected = seen.wrong.got, seen.wrong.expected
         pool = f", or {pooled(len(seen.factors) - 1)}" if seen.factors else ""
         yield Problem(

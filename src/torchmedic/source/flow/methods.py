@@ -72,6 +72,10 @@ class Methods(Expressions):
                         statement.value, ast.Constant) and any(
                         isinstance(t, ast.Name) and t.id == name for t in statement.targets):
                     return const(statement.value.value, statement)
+                if isinstance(statement, ast.AnnAssign) and isinstance(
+                        statement.value, ast.Constant) and isinstance(
+                        statement.target, ast.Name) and statement.target.id == name:
+                    return const(statement.value.value, statement.value)
         return self.remembered(base, name, node)
 
     def tensor_attribute(self, base: Value, name: str, node: ast.AST) -> Value:
