@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from torchmedic.logs.completion import completed
 from torchmedic.wording import size
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ def _bytes(number: str, unit: str) -> int:
 
 def told_alone(log: Log) -> tuple[int, Full] | None:
     """The line and the numbers of a message that no exception of the log holds."""
-    if any(read(failure.message) for failure in log.failures):
+    if any(read(failure.message) for failure in log.failures) or completed(log.lines):
         return None
     for number, line in enumerate(log.lines, 1):
         if "out of memory" in line and (full := read(" ".join(log.lines[number - 1:number + 2]))):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from torchmedic.logs.completion import completed
 from torchmedic.model import Evidence
 from torchmedic.ranking import ENDING
 
@@ -49,7 +50,9 @@ def beside(log: Log, pattern: re.Pattern[str]) -> Hit | None:
     """The first such line, where no exception of the log says it."""
     if any(pattern.search(f.message) for f in every_failure(log)):
         return None
-    return first(log, pattern)
+    hit = first(log, pattern)
+    done = completed(log.lines) if hit else None
+    return hit if done is None or hit is None or hit.number > done else None
 
 
 def every_failure(log: Log) -> Iterator[Failure]:

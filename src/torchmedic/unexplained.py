@@ -43,13 +43,15 @@ def verdict(log: Log, findings: Sequence[Finding]) -> Verdict | None:
     text = "".join(shown)
     if text.count("\ufffd") > UNREADABLE * len(text):
         return Verdict("unknown", None, "this is no text: a log in UTF-8 or UTF-16 is expected")
-    if completed(log.lines) is not None:
-        return Verdict("none", None, "no failure found in this log")
-    bad = next((line for line in reversed(shown) if BAD.search(line) and not _ignored(line, log)),
+    done = completed(log.lines)
+    after = shown if done is None else [line for line in log.lines[done:] if line.strip()]
+    bad = next((line for line in reversed(after) if BAD.search(line) and not _ignored(line, log)),
                None)
     if bad is not None:
         return Verdict("unknown", None,
                        f"the log tells that something failed, not why: `{_short(bad)}`")
+    if done is not None:
+        return Verdict("none", None, "no failure found in this log")
     if any(HEADER in line for line in shown) and not log.failures:
         return Verdict("unknown", None, "the log ends inside a traceback: the exception is missing")
     if (where := _stopped(shown)) is not None:

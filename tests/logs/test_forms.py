@@ -133,6 +133,8 @@ def test_what_a_log_says_of_its_run():
 @pytest.mark.parametrize(("last", "done"), [
     ("Training complete", True), ("done", True), ("Fine-tuning finished in 3 h", True),
     ("`Trainer.fit` stopped: `max_epochs=10` reached.", True), ("epoch 3 loss 0.2", False),
+    ("Training completed. Do not forget to share it", True), ("10 epochs completed in 2 h", True),
+    ("Finished training", True), ("job 3 completed with exit code 1", False),
     ("training has not finished", False), ("error: training done badly", False),
 ])
 def test_a_program_that_says_it_is_done(last, done):
