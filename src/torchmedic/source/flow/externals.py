@@ -42,6 +42,9 @@ class External(Expressions):
                 return found
         if full in PASSED and args:
             return args[0]
+        if full == "functools.partial" and args:
+            return Value("partial", "", node, self.file, owner=next(args[0].options()),
+                         args=args[1:], kwargs=kwargs)
         if full == "collections.OrderedDict":
             return args[0] if args else Value("dict", "", node, self.file)
         if full in COPIES and args:
@@ -184,7 +187,8 @@ class External(Expressions):
         elif last in ("Sequential", "ModuleList"):
             value.items = self.contents(args)
         elif last == "ModuleDict" and args:
-            value.items = [*args[0].items, *args[0].attrs.values()]
+            value.items = list(args[0].items)
+            value.attrs.update(args[0].attrs)
         return value
 
     def contents(self, args: list[Value]) -> list[Value]:
