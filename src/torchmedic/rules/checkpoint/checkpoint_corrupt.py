@@ -49,7 +49,7 @@ LOOK = "ls -l FILE && head -c 200 FILE"
 
 
 def in_failure(failure: Failure) -> Iterator[Problem]:
-    starting = any(frame.function == "spawn_main" for frame in failure.frames)
+    starting = any("multiprocessing" in f.file and "spawn" in f.file for f in failure.frames)
     if starting or reading(failure) or not _loads(failure):
         return  # a sample of the dataset has a rule of its own
     told = _first_byte(failure.message) or _cut(failure.message)

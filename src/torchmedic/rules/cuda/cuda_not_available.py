@@ -27,7 +27,7 @@ from torchmedic.remedies import raised
 if TYPE_CHECKING:
     from torchmedic.observed import Failure, Log
 
-WORDS = ("cuda", "nvidia", "device")
+WORDS = ("cuda", "nvidia", "device", "requested gpu")
 KINDS = (
     (re.compile(r"Torch not compiled with CUDA enabled|not linked with support for cuda"),
      "the installed torch is a build for the CPU",
@@ -38,7 +38,8 @@ KINDS = (
      "torch sees no GPU here",
      Fix("give the job or container a GPU (`docker run --gpus all`), and look at "
          "CUDA_VISIBLE_DEVICES", command="nvidia-smi; echo $CUDA_VISIBLE_DEVICES")),
-    (re.compile(r"invalid device ordinal|Invalid device id|device >= 0 && device < num_gpus"),
+    (re.compile(r"invalid device ordinal|Invalid device id|device >= 0 && device < num_gpus"
+                r"|You requested gpu: .*\s+But your machine only has"),
      "the program names a GPU whose number is not there",
      Fix("use a number below `torch.cuda.device_count()`; CUDA_VISIBLE_DEVICES counts anew from 0",
          "under torchrun: no more processes per node than GPUs",

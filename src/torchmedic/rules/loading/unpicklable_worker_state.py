@@ -32,10 +32,11 @@ if TYPE_CHECKING:
     from torchmedic.observed import Failure
     from torchmedic.source.script import Script
 
-WORDS = ("pickle", "local object", "ran out of input")
+WORDS = ("pickle", "local object", "ran out of input", "can't get attribute")
 LOCAL = re.compile(r"(?:Can't|Can.t|cannot) (?:pickle|get) local object '?(?:<function )?"
                    r"(?P<name>[\w.<>]+)|Can't pickle <function (?P<function>[\w.<>]+)",
                    re.IGNORECASE)
+ATTRIBUTE = re.compile(r"Can't get attribute '(?P<name>\w+)' on <module '__(?:mp_)?main__'")
 OBJECT = re.compile(r"(?:cannot|can't) pickle '?(?P<type>[\w.]+)'? objects?"
                     r"|(?P<kind>[\w.]+) objects? (?:cannot|can't) be pickled", re.IGNORECASE)
 
@@ -50,6 +51,13 @@ def in_failure(failure: Failure) -> Iterator[Problem]:
                       confidence="likely", fix=Fix(
                           "look for the parent's own traceback: mostly something has no pickle",
                           "or the parent ended"))
+        return
+    if (found := ATTRIBUTE.search(failure.message)) is not None and _starts(failure):
+        yield Problem(f"a spawned worker does not find `{found['name']}` of the main program",
+                      where=failure.place, evidence=(raised(failure),), fix=Fix(
+                          f"define `{found['name']}` at the top of a module of its own and import "
+                          "it", "what a notebook or the main guard defines is not there in a "
+                          "worker; or `num_workers=0`", "unsafe"))
         return
     if not any("dataloader.py" in f.file or "DataLoader" in f.function or _spawns(f.file)
                for f in failure.frames if not f.user):
@@ -155,6 +163,11 @@ RULE = Rule(
               "  File \"C:\\Python311\\Lib\\multiprocessing\\spawn.py\", line 116, in spawn_main\n"
               "    exitcode = _main(fd, parent_sentinel)\nEOFError: Ran out of input\n",
               "its parent failed", kind="log", title="the child's half"),
+        fires("Traceback (most recent call last):\n  File \"<string>\", line 1, in <module>\n"
+              "  File \"/usr/lib/python3.9/multiprocessing/spawn.py\", line 116, in spawn_main\n"
+              "    exitcode = _main(fd, parent_sentinel)\nAttributeError: Can't get attribute "
+              "'Samples' on <module '__main__' (built-in)>\n", "does not find `Samples`",
+              kind="log", title="class of a notebook"),
         quiet(_PROGRAM % "None", title="plain"),
     ),
 )

@@ -53,6 +53,7 @@ OTHER = re.compile(
     r"|Dimension out of range \(expected|must match the existing size|inconsistent hidden_size"
     r"|input must have \d dimensions, got|shape of the \dD attn_mask is"
     r"|only batches of spatial targets supported|pixel_\w*shuffle expects"
+    r"|Input and output sizes should be greater than 0"
     r"|operands could not be broadcast|all input arrays must have the same shape"  # NumPy
 )
 
