@@ -14,7 +14,9 @@ When the GPU is shared on purpose; then this run must fit into the rest.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from torchmedic import cudamemory
@@ -27,19 +29,32 @@ if TYPE_CHECKING:
 
 WORDS = ("out of memory",)
 KIND = "elsewhere"
+FIRST = re.compile(r"GPU 0\b")
 
 
 def in_failure(failure: Failure) -> Iterator[Problem]:
     full = cudamemory.read(failure.message)
     if full is not None and full.kind == KIND:
         source = f"log:{failure.line_number}" if failure.line_number else "exception"
-        yield _problem(full, failure.place, source)
+        problem = _problem(full, failure.place, source)
+        yield _of_ranks(problem, failure.rank) if failure.rank and FIRST.search(
+            failure.message) and len(cudamemory.OTHERS.findall(failure.message)) > 1 else problem
 
 
 def in_log(log: Log) -> Iterator[Problem]:
     found = cudamemory.told_alone(log)
     if found is not None and found[1].kind == KIND:
         yield _problem(found[1], None, f"log:{found[0]}")
+
+
+def _of_ranks(problem: Problem, rank: int) -> Problem:
+    return replace(
+        problem, message=f"{problem.message}; rank {rank} is on GPU 0, where other ranks are, too",
+        category="code", confidence="likely", fix=Fix(
+            "`torch.cuda.set_device(local_rank)` before the first use of the GPU, and "
+            "`map_location=f\"cuda:{local_rank}\"` or `\"cpu\"` where files are loaded",
+            "a tensor made with `\"cuda\"` or a checkpoint of GPU 0 puts every rank there",
+            command="nvidia-smi"))
 
 
 def _problem(full: Full, where: Place | None, source: str) -> Problem:
@@ -69,6 +84,8 @@ RULE = Rule(
     name="gpu-memory-held-elsewhere", doc=__doc__, category="environment", in_failure=in_failure,
     in_log=in_log,
     examples=(
+        fires("[rank3]: " + _TWO.format("5.10 GiB", "", "0.20 GiB"), "rank 3 is on GPU 0",
+              "set_device(local_rank)", kind="log", title="all ranks on one"),
         fires(_TWO.format("5.10 GiB", "", "4.20 GiB"), "other processes hold 17.1 GiB", kind="log",
               title="itself is listed"),
         fires(_NEW.format("20.10 GiB", _OWN.format("3.40 GiB"), "3.00 GiB"),
