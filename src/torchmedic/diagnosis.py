@@ -112,11 +112,10 @@ def _frames(process: Process) -> Iterator[Frame]:
 
 
 def _modest(rule: Rule, look: Look) -> Iterator[Problem]:
-    """A warning that is not certain is only worth a word."""
+    """What is not certain is only worth a word."""
     for problem in look():
         doubted = problem.confidence != "certain"
-        warns = (problem.severity or rule.severity) == "warning"
-        yield replace(problem, severity="info") if doubted and warns else problem
+        yield replace(problem, severity="info") if doubted else problem
 
 
 class _Listener:
@@ -136,7 +135,7 @@ class _Listener:
             self.hear(rule, look, about=seen.about, time=seen.order)
 
     def source(self, rules: Rules, script: Script, ran: bool = False) -> None:
-        """Of a program that ran, a warning read from its text must be certain to be one."""
+        """Of a program that ran, what is read from its text must be certain to be more."""
         for rule in rules:
             if rule.in_source is not None:
                 look = partial(rule.in_source, script)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from torchmedic.source.flow.values import Shape
     from torchmedic.source.script import Script
 
+WAITS = ("RuntimeError", "ValueError", "Exception", "BaseException")
+
 
 @dataclass(frozen=True, slots=True)
 class Seen:
@@ -79,9 +81,17 @@ def misfits(script: Script, *names: str) -> Iterator[Seen]:
     seen = set()
     for event in trace.of("misfit"):
         module = event.target
-        if module is not None and module.name.startswith(names) and id(module.node) not in seen:
+        if module is not None and module.name.startswith(names) and (
+                id(module.node) not in seen and not is_expected(script, event)):
             seen.add(id(module.node))
             yield Seen(event, module, event.more["wrong"], _factors(trace, event))
+
+
+def is_expected(script: Script, event: Event) -> bool:
+    """A handler waits for what it raises: a test of the refusal, or sizes that are tried out."""
+    return event.file == script.file and any(
+        h.expects or not h.types or any(t in WAITS for t in h.types)
+        for h in script.handlers_around(event.line))
 
 
 def _factors(trace: Trace, event: Event) -> Shape:

@@ -68,7 +68,7 @@ def in_source(script: Script) -> Iterator[Problem]:
             yield Problem(
                 "a sample of the dataset is None on some path through `__getitem__`",
                 where=Place(file=held.file if held else script.file, line=line,
-                            function="__getitem__"), category="code",
+                            function="__getitem__"), category="code", confidence="likely",
                 evidence=(Evidence("the path that gives None ends here" if end is not body else
                                    "the function can end without a `return`", "source"),),
                 fix=Fix("return a sample on every path, or leave what can't be read out of the "

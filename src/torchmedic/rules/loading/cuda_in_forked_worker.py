@@ -62,7 +62,7 @@ def in_source(script: Script) -> Iterator[Problem]:
                 where = getattr(body, "name", "")
                 yield Problem(
                     f"a forked worker uses the GPU: `{ast.unparse(call)}` in `{where}`",
-                    where=node_place(script.file, call, where),
+                    where=node_place(script.file, call, where), confidence="likely",
                     evidence=(Evidence(f"line {getattr(loader.node, 'lineno', 0)}: the loader has "
                                        f"num_workers={sourceloaders.workers(loader)}", "source"),),
                     fix=Fix("keep the dataset on the CPU and move each batch in the training loop",

@@ -97,7 +97,7 @@ def in_source(script: Script) -> Iterator[Problem]:
         yield Problem(
             f"the loader gives no batch: {wording.plural(count, 'sample')}, "
             f"batch_size={size.data} and drop_last=True leave nothing",
-            where=node_place(script.file, loader.node),
+            where=node_place(script.file, loader.node), confidence="likely",
             evidence=(Evidence("`drop_last=True` leaves out the last, smaller batch", "source"),),
             fix=Fix(f"lower batch_size to {count} or less, or leave drop_last off", "", "unsafe"))
 

@@ -62,6 +62,7 @@ def in_source(script: Script) -> Iterator[Problem]:
                 yield Problem(
                     "a spawned worker runs the script's training again: it stands at the top level",
                     where=node_place(script.file, loader.node if loop is None else loop),
+                    confidence="likely",
                     evidence=(Evidence(f"workers start with `{method}`: each imports this file",
                                        "source"),),
                     fix=Fix("put it under `if __name__ == \"__main__\":`",

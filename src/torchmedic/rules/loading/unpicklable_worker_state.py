@@ -87,7 +87,7 @@ def in_source(script: Script) -> Iterator[Problem]:
                 node = value.node if value.kind == "function" else loader.node
                 yield Problem(
                     f"a worker can't get {what}{holder}: it has no pickle",
-                    where=node_place(script.file, node),
+                    where=node_place(script.file, node), confidence="likely",
                     evidence=(Evidence(f"workers start with `{method}`", "source"),),
                     fix=Fix("define it with `def` at the top of a module" if "open" not in what else
                             "open it on first use inside `__getitem__`, not in `__init__`",

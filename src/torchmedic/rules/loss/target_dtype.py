@@ -82,6 +82,7 @@ def in_source(script: Script) -> Iterator[Problem]:
             yield Problem(
                 f"`{loss.name}` takes {right} and gets targets of dtype {wanted.dtype}",
                 where=Place(file=wanted.file or event.file, line=wanted.node.lineno),
+                confidence="likely",
                 evidence=(Evidence(f"line {event.line}: the loss is given them", "source"),),
                 fix=Fix(f"`target.{cast}()` where the targets are made", "", "unsafe"))
 

@@ -104,7 +104,7 @@ def _single(script: Script, loader: Value, size: int, count: int | None, line: i
         f"the last batch has a single sample: {count} samples in batches of {size} leave 1")
     return Problem(
         f"`BatchNorm1d` gets one value per channel: {what}",
-        where=node_place(script.file, loader.node),
+        where=node_place(script.file, loader.node), confidence="likely",
         evidence=(Evidence(f"line {line}: `BatchNorm1d` can't normalize one value", "source"),),
         fix=Fix("a batch size of 2 or more for training", EVAL, "unsafe") if size == 1 else
         drop_last(EVAL))

@@ -61,7 +61,7 @@ def in_source(script: Script) -> Iterator[Problem]:
         yield Problem(
             f"the schedule was made for {total} steps and is stepped {asked} times",
             where=Place(file=made.file or script.file,
-                        line=getattr(made.node, "lineno", event.line)),
+                        line=getattr(made.node, "lineno", event.line)), confidence="likely",
             evidence=(Evidence(f"line {event.line}: `step()` in loops of {loops} turns",
                                "source"),),
             fix=Fix("`steps_per_epoch=len(loader), epochs=…` from the loader and the loop that are "

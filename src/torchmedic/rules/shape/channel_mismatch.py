@@ -73,7 +73,7 @@ def in_source(script: Script) -> Iterator[Problem]:
         yield Problem(
             f"`{seen.text}` expects {expected} channels and gets {got}: its input is "
             f"{worded(shape)}", where=inserted or seen.place, evidence=(seen.evidence,),
-            fix=Fix(fix.title, fix.detail, "unsafe", edits=edits))
+            fix=Fix(fix.title, fix.detail, "unsafe", edits=edits), confidence="likely")
 
 
 def _inserted(trace: Trace, seen: Seen) -> Place | None:

@@ -20,7 +20,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torchmedic.misfits import worded
+from torchmedic.misfits import is_expected, worded
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.pools import pool_before
 from torchmedic.remedies import held, raised
@@ -69,14 +69,15 @@ def in_source(script: Script) -> Iterator[Problem]:
         if event.more["name"] == "stack" or clash is None or id(event.node) in seen or any(
                 f.kind == "branch" for f in event.frames[-1:]):
             continue
-        if pool_before(trace, event) is not None:
+        if is_expected(script, event) or pool_before(trace, event) is not None:
             continue  # `hardcoded-pool-size` says it
         seen.add(id(event.node))
         at, first, second = clash
         yield Problem(
             f"`{event.more['name']}` along axis {number(event.more['axis'])} joins tensors of "
             f"sizes {first[at]} and {second[at]} in another axis",
-            where=place(script.file, event), fix=_fix(first[at] or 0, second[at] or 0),
+            where=place(script.file, event), confidence="likely",
+            fix=_fix(first[at] or 0, second[at] or 0),
             evidence=(Evidence(f"they are {worded(first)} and {worded(second)}", "source"),))
 
 

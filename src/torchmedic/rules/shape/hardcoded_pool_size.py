@@ -41,6 +41,7 @@ def in_source(script: Script) -> Iterator[Problem]:
             f"its input is {worded(known(pool.more['args'][0]) or ())}",
             where=Place(file=module.file or pool.file,
                         line=getattr(module.node, "lineno", pool.line)),
+            confidence="likely",
             evidence=(Evidence(f"line {event.line}: what it gives does not fit there", "source"),),
             fix=Fix(f"`{_adaptive(module)}` in its place", "one value for every size", "unsafe",
                     edits=_edits(module)))

@@ -74,7 +74,7 @@ def in_source(script: Script) -> Iterator[Problem]:
         pool = f", or {pooled(len(seen.factors) - 1)}" if seen.factors else ""
         yield Problem(
             f"`{seen.text}` expects {expected} features and gets {got}{seen.product}",
-            where=seen.place, evidence=(seen.evidence,),
+            where=seen.place, evidence=(seen.evidence,), confidence="likely",
             fix=Fix(f"`in_features={got}`{pool}", "", "unsafe",
                     edits=seen.edits("in_features", 0)))
     yield from _views(script)
@@ -96,7 +96,7 @@ def _views(script: Script) -> Iterator[Problem]:
             product = " × ".join(map(str, shape[1:]))
             yield Problem(
                 f"the view makes rows of {size}, and each sample has {got} = {product}",
-                where=place(script.file, event),
+                where=place(script.file, event), confidence="likely",
                 evidence=(Evidence(f"it is {worded(shape)} before the view", "source"),),
                 fix=Fix(f"`x.flatten(1)`, and `in_features={got}` in the layer after it", "",
                         "unsafe"))

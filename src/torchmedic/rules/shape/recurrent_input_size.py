@@ -71,7 +71,7 @@ def in_source(script: Script) -> Iterator[Problem]:
         pool = ", or pool each step's map to 1×1 before the layer, such as `x.mean(dim=(-2, -1))`"
         yield Problem(
             f"`{seen.text}` expects {seen.wrong.expected} features and gets {got}{seen.product}",
-            where=seen.place, evidence=(seen.evidence,),
+            where=seen.place, evidence=(seen.evidence,), confidence="likely",
             fix=Fix(f"`input_size={got}`{pool if seen.product else ''}", "", "unsafe",
                     edits=seen.edits("input_size", 0)))
 
