@@ -13,6 +13,7 @@ from torchmedic.checking.selection import FileIgnores, chosen
 from torchmedic.diagnosis import diagnose_source
 from torchmedic.model import Evidence, Finding, Rule
 from torchmedic.source import files, notebooks
+from torchmedic.source.flow import names
 
 if TYPE_CHECKING:
     from torchmedic.config import Settings
@@ -40,6 +41,7 @@ class Checker:
         self.settings = settings
         self.names = chosen(settings)
         self._ignores = FileIgnores(settings)
+        names.forget()
 
     def rules(self, names: frozenset[str]) -> Sequence[Rule]:
         everything = names >= registry.names().keys()
@@ -54,10 +56,10 @@ class Checker:
         return self.script(script)
 
     def script(self, script: Script) -> Checked:
-        names = self.names - self._ignores.of(script.file)
+        wanted = self.names - self._ignores.of(script.file)
         result = Checked(files=1)
-        said = diagnose_source(script, self.rules(names), result.notes)
-        kept = suppressions.applied(script, said, names)
+        said = diagnose_source(script, self.rules(wanted), result.notes)
+        kept = suppressions.applied(script, said, wanted)
         placed = _in_cells(kept, script) if script.file.endswith(".ipynb") else kept
         result.findings = sorted((replace(f, explains=()) for f in placed), key=_place)
         return result

@@ -151,14 +151,29 @@ class Interpreter(Calls):
 
     def do_Import(self, node: ast.Import) -> None:
         for name, full in imported(node):
-            self.scope.set(name, self.outside(full, node))
+            self.scope.set(name, self.pending(full, node))
 
     def do_ImportFrom(self, node: ast.ImportFrom) -> None:
         for name, full in imported(node):
             if name == "*":
                 self.import_all(full.removesuffix(".*"))
             else:
-                self.scope.set(name, self.outside(full, node))
+                self.scope.set(name, self.pending(full, node))
+
+    def pending(self, full: str, node: ast.AST) -> Value:
+        """An import whose file is only read once its name is used."""
+        file = self.file
+
+        def resolve() -> Value:
+            before = self.frames, self.grad, self.active, self.unsure, self.returned
+            self.frames, self.grad, self.active, self.unsure, self.returned = (), True, [], 0, []
+            try:
+                with self.elsewhere(self.scope, file):
+                    return self.outside(full, node)
+            finally:
+                self.frames, self.grad, self.active, self.unsure, self.returned = before
+
+        return Value("pending", full, node, file, data=resolve)
 
     def outside(self, full: str, node: ast.AST) -> Value:
         """What an import gives: something of the project, or the name of something else."""

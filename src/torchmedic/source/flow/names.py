@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 from collections.abc import Iterator
+from functools import lru_cache
 
 from torchmedic.source.script import Script
 
@@ -48,21 +49,34 @@ def depends_on(file: str) -> set[str]:
     return found - {file}
 
 
+def forget() -> None:
+    """Files may have come and gone since they were looked for."""
+    _looked_for.cache_clear()
+
+
 def project_file(name: str, file: str) -> str | None:
     """The file of a module of the project, as seen from a file that imports it."""
-    folder = os.path.dirname(file)  # noqa: PTH120
+    found, probed = _looked_for(name, os.path.dirname(file))  # noqa: PTH120
+    asked.setdefault(file, set()).update(probed)
+    return found
+
+
+@lru_cache(maxsize=100_000)
+def _looked_for(name: str, folder: str) -> tuple[str | None, tuple[str, ...]]:
+    """(the file, or None; every path that was tried)."""
+    probed: list[str] = []
     bare = name.lstrip(".")
     level = len(name) - len(bare)
     parts = bare.split(".") if bare else []
     if not level and (not parts or parts[0] in LIBRARIES):
-        return None
+        return None, ()
     for start in _starts(folder, level):
         base = os.path.join(start, *parts)  # noqa: PTH118
         for path in (f"{base}.py", os.path.join(base, "__init__.py")):  # noqa: PTH118
-            asked.setdefault(file, set()).add(path)
+            probed.append(path)
             if os.path.isfile(path):  # noqa: PTH113
-                return path
-    return None
+                return path, tuple(probed)
+    return None, tuple(probed)
 
 
 def _starts(folder: str, level: int) -> Iterator[str]:

@@ -31,11 +31,22 @@ class Scope:
         scope: Scope | None = self
         while scope is not None:
             if name in scope.outside:
-                return scope.outside[name].names.get(name)
+                return scope.outside[name]._own(name)
             if name in scope.names:
-                return scope.names[name]
+                return scope._own(name)
             scope = scope.parent
         return None
+
+    def _own(self, name: str) -> Value | None:
+        """What an import gives is looked for when its name is first asked for."""
+        value = self.names.get(name)
+        if value is not None and value.kind == "pending":
+            # Two files may import each other: meanwhile it is only a name.
+            self.names[name] = Value("external", value.type, value.node, value.file)
+            found: Value = value.data()
+            self.names[name] = found
+            return found
+        return value
 
     def set(self, name: str, value: Value) -> None:
         self.outside.get(name, self).names[name] = value
