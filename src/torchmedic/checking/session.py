@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -41,6 +42,8 @@ class Checker:
         self.settings = settings
         self.names = chosen(settings)
         self._ignores = FileIgnores(settings)
+        # Traces hold very many objects that live until their file is done.
+        gc.set_threshold(200_000, 20, 50)
         names.forget()
 
     def rules(self, names: frozenset[str]) -> Sequence[Rule]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from torchmedic import changes
@@ -122,16 +123,24 @@ def _before_init(trace: Trace, event: Event, owner: Value, value: Value) -> bool
     if bases not in (["torch.nn.Module"], ["torch.nn.modules.Module"]):
         return False
     calls = [f for f in event.frames if f.kind == "call" and f.value is owner]
-    if len(calls) != 1 or "__init__" in ast.unparse(_body(calls[0].node, event.line)):
+    if len(calls) != 1 or any(line < event.line for line in _base_calls(calls[0].node)):
         return False
     return not any(e.target is owner for e in trace.before(event, "super"))
 
 
-def _body(node: ast.AST | None, line: int) -> ast.Module:
-    """What a function does before a line."""
-    body = getattr(node, "body", [])
-    return ast.Module([s for s in body if s.lineno < line and not isinstance(
-        s, (ast.FunctionDef, ast.ClassDef))], [])
+@lru_cache(maxsize=1024)
+def _base_calls(node: ast.AST | None) -> tuple[int, ...]:
+    """The lines on which a function names some `__init__`, not in what it defines itself."""
+    left: list[ast.AST] = list(getattr(node, "body", []))
+    found = []
+    while left:
+        part = left.pop()
+        if isinstance(part, (ast.FunctionDef, ast.ClassDef)):
+            continue
+        if isinstance(part, ast.Attribute) and part.attr == "__init__":
+            found.append(part.lineno)
+        left.extend(ast.iter_child_nodes(part))
+    return tuple(found)
 
 
 def _layers(value: Value) -> bool:

@@ -65,9 +65,9 @@ class External(Expressions):
         """A deep copy is another object."""
         one = next(value.options())
         made = Value(one.kind, one.type, node, self.file)
-        for name in Value.__slots__:
-            if name not in ("id", "node", "file", "attrs", "items"):
-                setattr(made, name, getattr(one, name))
+        kept = {name: value for name, value in vars(one).items()
+                if name not in ("id", "node", "file", "attrs", "items")}
+        vars(made).update(kept)
         made.attrs, made.items = dict(one.attrs), list(one.items)
         if one.kind == "state":
             made.data = "copy"

@@ -50,7 +50,7 @@ class Interpreter(Calls):
         self.modules: dict[str, Scope] = {}
         self.unsure = 0
         """How many calls we are in of which it is not known that they happen like this."""
-        self.left = 60_000
+        self.left = 30_000
         """Statements that may still be looked at: no file is worth more time."""
 
     def rest(self) -> None:

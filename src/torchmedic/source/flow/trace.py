@@ -95,9 +95,19 @@ class Trace:
         """The loops around each call of a layer that a graph goes through."""
         self.layers: dict[int, int] = {}
         """The layer of each of these calls."""
+        self._counted = 0
+        self._kinds: dict[str, list[Event]] = {}
 
     def of(self, *kinds: str) -> list[Event]:
-        return [event for event in self.events if event.kind in kinds]
+        """The events of these kinds, in their order."""
+        if self._counted != len(self.events):  # it still grows while the file is gone through
+            self._counted = len(self.events)
+            self._kinds = {}
+            for event in self.events:
+                self._kinds.setdefault(event.kind, []).append(event)
+        if len(kinds) == 1:
+            return self._kinds.get(kinds[0], [])
+        return sorted((e for kind in kinds for e in self._kinds.get(kind, ())), key=_at)
 
     def after(self, event: Event, *kinds: str) -> Iterator[Event]:
         return (e for e in self.events[event.at + 1:] if e.kind in kinds)
@@ -112,6 +122,10 @@ class Trace:
     def here(self, event: Event) -> bool:
         """It is written in the file that is checked, not in one that it imports."""
         return event.file == self.script.file
+
+
+def _at(event: Event) -> int:
+    return event.at
 
 
 def counts(branch: Frame) -> bool:

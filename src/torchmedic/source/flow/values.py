@@ -21,11 +21,34 @@ class Value:
     type: full name such as `torch.nn.Linear`. node, file: where it was made.
     """
 
-    __slots__ = (
-        "act", "act_file", "act_node", "args", "attrs", "cut", "cut_file", "cut_node", "data",
-        "device", "dtype", "file", "graph", "id", "items", "kind", "kwargs", "lineage", "loops",
-        "node", "owner", "roots", "scope", "script", "shape", "sources", "type",
-    )
+    # Defaults are the class's own: most objects keep most of them, and there are very many objects.
+    data: Any = None
+    """The constant, for a const; text for others where the maker wants to keep one."""
+    owner: Value | None = None
+    scope: Any = None
+    script: Any = None
+    loops: tuple[Any, ...] = ()
+    shape: Shape | None = None
+    device: str = ""
+    """`host` for a batch as a loader gives it, `moved` for what was moved; else not known."""
+    roots: frozenset[int] = frozenset()
+    """The calls of layers that its graph goes through, as numbers in `Trace.roots`."""
+    dtype: str = ""
+    """Of a tensor's or an array's elements: `float32`, `int64`, …"""
+    graph: bool | None = False
+    """A tensor that hangs on a model's parameters; None where gradients may be off."""
+    sources: frozenset[int] = frozenset()
+    """Ids of the modules it was computed with."""
+    lineage: frozenset[int] = frozenset()
+    """Ids of the tensors it was computed from, its own included."""
+    act: str = ""
+    """The operation that gave a tensor its values: softmax, log_softmax, sigmoid, linear, …"""
+    act_node: ast.AST | None = None
+    act_file: str = ""
+    cut: str = ""
+    """What took it out of the graph: detach, argmax, item, floor, …"""
+    cut_node: ast.AST | None = None
+    cut_file: str = ""
 
     def __init__(self, kind: str = "unknown", type: str = "", node: ast.AST | None = None,
                  file: str = "", **more: Any) -> None:
@@ -35,35 +58,8 @@ class Value:
         self.kwargs: dict[str, Value] = {}
         self.attrs: dict[str, Value] = {}
         self.items: list[Value] = []
-        self.data: Any = None
-        """The constant, for a const; text for others where the maker wants to keep one."""
-        self.owner: Value | None = None
-        self.scope: Any = None
-        self.script: Any = None
-        self.loops: tuple[Any, ...] = ()
-        self.shape: Shape | None = None
-        self.device = ""
-        """`host` for a batch as a loader gives it, `moved` for what was moved; else not known."""
-        self.roots: frozenset[int] = frozenset()
-        """The calls of layers that its graph goes through, as numbers in `Trace.roots`."""
-        self.dtype = ""
-        """Of a tensor's or an array's elements: `float32`, `int64`, …"""
-        self.graph: bool | None = False
-        """A tensor that hangs on a model's parameters; None where gradients may be off."""
-        self.sources: frozenset[int] = frozenset()
-        """Ids of the modules it was computed with."""
-        self.lineage: frozenset[int] = frozenset()
-        """Ids of the tensors it was computed from, its own included."""
-        self.act = ""
-        """The operation that gave a tensor its values: softmax, log_softmax, sigmoid, linear, …"""
-        self.act_node: ast.AST | None = None
-        self.act_file = ""
-        self.cut = ""
-        """What took it out of the graph: detach, argmax, item, floor, …"""
-        self.cut_node: ast.AST | None = None
-        self.cut_file = ""
-        for name, value in more.items():
-            setattr(self, name, value)
+        if more:
+            self.__dict__.update(more)
 
     def __repr__(self) -> str:
         return f"<{self.kind} {self.type} {self.id} {self.act} {self.shape}>"
