@@ -90,7 +90,7 @@ class _Scope:
         if axes is None or not sizes:
             return None
         wanted = _elements(sizes, axes)
-        if wanted is None or not _out_of_order(wanted, axes):
+        if wanted is None or not _out_of_order(wanted, axes) or _twice(wanted):
             return None
         return Reordering(call, ast.unparse(receiver), axes, wanted, tuple(sizes))
 
@@ -182,6 +182,12 @@ def _pairs(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]
             len(target.elts) == len(value.elts)):
         return list(zip(target.elts, value.elts, strict=True))
     return [(target, value)]
+
+
+def _twice(wanted: tuple[frozenset[str], ...]) -> bool:
+    """A size that is written twice stands for another axis too, one of those without a name."""
+    names = [name for element in wanted for name in element]
+    return len(names) != len(set(names))
 
 
 def _shape_of(node: ast.expr) -> tuple[str, int, int | None] | None:

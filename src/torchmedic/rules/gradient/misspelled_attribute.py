@@ -32,10 +32,8 @@ if TYPE_CHECKING:
     from torchmedic.source.script import Script
 
 METHODS = ("__init__", "forward", "__getitem__", "__len__")
-KNOWN = frozenset((
-    "__iter__", "__enter__", "__exit__", "__new__", "__str__", "__int__", "__index__", "__next__",
-    "__setitem__", "__getstate__", "forwards", "_forward", "forward_",
-))
+SPECIAL = frozenset(name for kind in (object, int, list, dict, set) for name in dir(kind))
+KNOWN = SPECIAL | {"__enter__", "__exit__", "__next__", "forwards", "_forward", "forward_"}
 
 
 def in_source(script: Script) -> Iterator[Problem]:
@@ -93,6 +91,16 @@ def _problem(where: Place, found: str, wanted: str, edits: changes.Edits = ()) -
 
 _FREEZE = "for p in model.layer.parameters():\n    p.%s = False\n"
 
+_ORDERED = """
+
+class Ordered(nn.Module):
+    def __le__(self, other):
+        return True
+
+    def __setstate__(self, state):
+        pass
+"""
+
 RULE = Rule(
     name="misspelled-attribute", doc=__doc__, category="code", severity="warning",
     in_source=in_source, examples=(
@@ -105,6 +113,8 @@ RULE = Rule(
               "`__init__` is", kind="source", line="def ___init__", title="constructor"),
         fires(module("return self.layer(x)").replace("def forward", "def foward"),
               kind="source", line="def foward", title="forward"),
+        quiet(module("return self.layer(x)", more=_ORDERED), kind="source",
+              title="comparison of models"),
         quiet(module("return self.layer(x)", more=_FREEZE % "requires_grad"), kind="source",
               title="right"),
         quiet(module("return self.layer(x)", more="model.layer.requires_grad_(False)\n"),
