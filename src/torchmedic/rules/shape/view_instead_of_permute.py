@@ -76,6 +76,7 @@ _RIGHT = {
     "einops": ("b, c, t = x.shape", "x = rearrange(x, 'b c t -> b t c', b=b)"),
     "pooled to one": ("b, c, _, _ = x.size()", "x = x.view(b, -1, c)"),
     "star": ("b, *rest = x.shape", "x = x.view(-1, b)"),
+    "a size of two axes": ("b, h, w, c, _, _ = x.shape", "x = x.reshape(b * h * w, c, h, w)"),
     "windows": ("b, h, w, c = x.shape", "x = x.view(b, h // 7, 7, w // 7, 7, c)"),
 }
 _WRONG = (
