@@ -70,26 +70,53 @@ def names() -> dict[str, str]:
             for family, name in sorted(_modules(importlib.import_module(HOME)))}
 
 
+@dataclass(slots=True)
+class Reader:
+    """A rule that reads source, not imported before it is asked for. words: one of them must be
+    in the file for the rule to have anything to say; empty: it may always."""
+
+    name: str
+    module: str
+    words: tuple[str, ...]
+    _rule: Rule | None = None
+
+    def rule(self) -> Rule | None:
+        """The rule; None when its file is broken (`catalogue` says which are)."""
+        if self._rule is None:
+            try:
+                found = getattr(importlib.import_module(self.module), "RULE", None)
+            except Exception:
+                return None
+            self._rule = found if isinstance(found, Rule) and found.in_source else None
+        return self._rule
+
+
 @lru_cache
-def reading(kind: str, chosen: frozenset[str] | None = None) -> tuple[Rule, ...]:
-    """Our rules that read one kind of observation, such as `source`; no other is imported.
+def readers() -> tuple[Reader, ...]:
+    """Our rules that read source, by their files' texts."""
+    found = []
+    for family, name in _modules(importlib.import_module(HOME)):
+        bare = name.rpartition(".")[2]
+        path = Path(__file__).parent / "rules" / family / f"{bare}.py"
+        text = path.read_text(encoding="utf-8") if path.is_file() else "in_source="
+        if "in_source=" in text:
+            words = _words(text, "\nSOURCE_WORDS = (")
+            found.append(Reader(bare.replace("_", "-"), name, words))
+    return tuple(found)
+
+
+def for_source(text: str, chosen: frozenset[str] | None = None) -> Iterator[Rule]:
+    """Those that may have something to say of a file with this text.
 
     chosen: names of the rules that are wanted; None for all.
     """
-    found: list[Rule] = []
-    for family, name in _modules(importlib.import_module(HOME)):
-        if chosen is not None and name.rpartition(".")[2].replace("_", "-") not in chosen:
-            continue
-        path = Path(__file__).parent / "rules" / family / f"{name.rpartition('.')[2]}.py"
-        try:
-            if path.is_file() and f"in_{kind}=" not in path.read_text(encoding="utf-8"):
-                continue
-            rule = getattr(importlib.import_module(name), "RULE", None)
-        except Exception:  # `catalogue` says which rule files are broken
-            continue
-        if isinstance(rule, Rule) and getattr(rule, f"in_{kind}") is not None:
-            found.append(rule)
-    return tuple(found)
+    lower = text.lower()
+    for reader in readers():
+        if (chosen is None or reader.name in chosen) and (
+                not reader.words or any(word in lower for word in reader.words)):
+            rule = reader.rule()
+            if rule is not None:
+                yield rule
 
 
 def for_log(text: str) -> tuple[Rule, ...]:
@@ -116,11 +143,15 @@ def for_log(text: str) -> tuple[Rule, ...]:
 def _may_speak(source: str, lower: str) -> bool:
     if "in_log=" not in source and "in_failure=" not in source:
         return False
-    start = source.find("\nWORDS = (")
-    if start < 0:
-        return True
-    words = source[start:source.index(")\n", start)].split('"')[1::2]
-    return any(word in lower for word in words)
+    words = _words(source, "\nWORDS = (")
+    return not words or any(word in lower for word in words)
+
+
+def _words(source: str, head: str) -> tuple[str, ...]:
+    """The texts of a constant of a rule's file."""
+    start = source.find(head)
+    return () if start < 0 else tuple(
+        source[start + len(head):source.index(")\n", start)].split('"')[1::2])
 
 
 def find(name: str, *more: str) -> Entry | None:

@@ -330,6 +330,6 @@ def test_quiet(name: str) -> None:
     script = Script.parse(HEAD + made + PROGRAMS[name], "train.py")
     assert script is not None
     notes: list[str] = []
-    found = diagnose_source(script, registry.reading("source"), notes)
+    found = diagnose_source(script, tuple(registry.for_source("\n".join(script.lines))), notes)
     assert notes == []
     assert [(f.rule, f.message) for f in found if f.severity != "info"] == []

@@ -126,7 +126,7 @@ def findings(folder: Path, text: str, out: str = "self.layer(x)",
     script = Script.read(str(path))
     assert script is not None
     notes: list[str] = []
-    found = diagnose_source(script, registry.reading("source"), notes)
+    found = diagnose_source(script, tuple(registry.for_source("\n".join(script.lines))), notes)
     assert notes == []
     return [finding for finding in found if finding.severity != "info"]
 

@@ -12,7 +12,7 @@ from torchmedic import registry
 from torchmedic.checking import suppressions
 from torchmedic.checking.selection import FileIgnores, chosen
 from torchmedic.diagnosis import diagnose_source
-from torchmedic.model import Evidence, Finding, Rule
+from torchmedic.model import Evidence, Finding
 from torchmedic.source import files, notebooks
 from torchmedic.source.flow import names
 
@@ -46,10 +46,6 @@ class Checker:
         gc.set_threshold(200_000, 20, 50)
         names.forget()
 
-    def rules(self, names: frozenset[str]) -> Sequence[Rule]:
-        everything = names >= registry.names().keys()
-        return registry.reading("source", None if everything else names)
-
     def file(self, path: str) -> Checked:
         """What is to say of a file. What can't be read becomes a note."""
         try:
@@ -61,7 +57,8 @@ class Checker:
     def script(self, script: Script) -> Checked:
         wanted = self.names - self._ignores.of(script.file)
         result = Checked(files=1)
-        said = diagnose_source(script, self.rules(wanted), result.notes)
+        rules = tuple(registry.for_source("\n".join(script.lines), wanted))
+        said = diagnose_source(script, rules, result.notes)
         kept = suppressions.applied(script, said, wanted)
         placed = _in_cells(kept, script) if script.file.endswith(".ipynb") else kept
         result.findings = sorted((replace(f, explains=()) for f in placed), key=_place)

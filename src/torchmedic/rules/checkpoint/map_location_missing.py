@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from torchmedic.observed import Failure
     from torchmedic.source.script import Script
 
+SOURCE_WORDS = ("load",)
 WORDS = ("attempting to deserialize",)
 GONE = re.compile(r"Attempting to deserialize object on (?:a )?CUDA device(?: (?P<number>\d+))?")
 

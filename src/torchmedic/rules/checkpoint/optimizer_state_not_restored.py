@@ -25,6 +25,7 @@ from torchmedic.source.flow.training import place
 if TYPE_CHECKING:
     from torchmedic.source.script import Script
 
+SOURCE_WORDS = ("load_state_dict",)
 STATELESS = ("SGD",)
 RESUMED = ("epoch", "step", "iteration", "global_step", "iter", "start_epoch", "epochs_done")
 

@@ -25,6 +25,7 @@ from torchmedic.source.flow.training import place, written
 if TYPE_CHECKING:
     from torchmedic.source.script import Script
 
+SOURCE_WORDS = ("state_dict",)
 READ = ("checkpoint", "load", "state")
 
 

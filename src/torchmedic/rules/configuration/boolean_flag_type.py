@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from torchmedic.source.script import Script
 
 
+SOURCE_WORDS = ("bool",)
+
+
 def _edits(script: Script, event: Event, flag: str) -> changes.Edits:
     """Only an option can be given without a value."""
     call = event.node

@@ -27,6 +27,7 @@ from torchmedic.source.paths import FUNCTIONS
 if TYPE_CHECKING:
     from torchmedic.source.script import Script
 
+SOURCE_WORDS = ("loader",)
 MAKERS = ("numpy.random.default_rng", "numpy.random.RandomState", "random.Random",
           "torch.Generator", "numpy.random.Generator")
 

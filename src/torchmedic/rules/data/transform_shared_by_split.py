@@ -25,6 +25,7 @@ from torchmedic.source.flow.training import place
 if TYPE_CHECKING:
     from torchmedic.source.script import Script
 
+SOURCE_WORDS = ("random_split", "subset")
 NAMES = ("transform", "transforms", "augment", "target_transform")
 
 

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from torchmedic.source.script import Script
 
 
+SOURCE_WORDS = ("non_blocking",)
+
+
 def in_source(script: Script) -> Iterator[Problem]:
     if "non_blocking" not in "\n".join(script.lines):
         return

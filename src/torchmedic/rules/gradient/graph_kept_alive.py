@@ -61,7 +61,10 @@ def _grows(earlier: Kept, kept: Kept) -> Problem:
 def in_source(script: Script) -> Iterator[Problem]:
     trace = trace_of(script)
     for event in trace.of("keep", "append"):
-        for value in event.value.options() if event.value else ():
+        options = list(event.value.options()) if event.value else []
+        if any(o.kind == "tensor" and o.graph is False for o in options):
+            continue  # detached on the path where it went backward
+        for value in options:
             if value.kind == "tensor" and value.graph is True and value.sources:
                 loop = _outlives(event)
                 if loop and not _used(trace, event, value) and _over(trace, event, value, loop):
@@ -159,6 +162,22 @@ for x, y in loader:
 print(torch.cat(outputs).argmax(1))
 model.train()
 """
+_DETACHED = """
+optimizer.zero_grad()
+loss = criterion(model(x), y)
+if learns:
+    loss.backward()
+    loss = loss.detach()
+losses.append(loss)
+optimizer.step()
+"""
+_COUNTED = """
+optimizer.zero_grad()
+loss, count = wrapped(x, y)
+loss.backward()
+optimizer.step()
+samples += count
+"""
 _GUARDED = _VALIDATION.replace("for x", "torch.set_grad_enabled(False)\nfor x")
 
 RULE = Rule(
@@ -178,6 +197,10 @@ RULE = Rule(
               kind="source", title="number"),
         quiet(training(_LIST.replace("(loss)", "(loss.detach())"), more="losses = []\n"),
               kind="source", title="detached"),
+        quiet(training(_DETACHED, more="losses, learns = [], True\n"), kind="source",
+              title="detached where it went backward"),
+        quiet(training(_COUNTED, before="samples = 0", more="wrapped = nn.DataParallel(model)\n"),
+              kind="source", title="a number beside the loss"),
         quiet(training(_JOINT), kind="source", title="summed before backward"),
         quiet(training(after=_GUARDED), kind="source", title="without gradients"),
     ),

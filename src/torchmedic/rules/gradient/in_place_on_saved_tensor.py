@@ -47,6 +47,7 @@ LEAF = re.compile(r"a (?P<view>view of a )?leaf Variable that requires grad .*in
 VIEW = re.compile(r"Output \d+ of (?P<made>\w+) is a view .*modified inplace"
                   r"|view was created .*modified inplace", re.DOTALL)
 SAVED = ("sigmoid", "tanh", "softmax", "log_softmax", "relu")
+RECORDED = re.compile(r"requires_grad|grad_enabled|inference_mode|\btraining\b")
 KEPT = ("exp", "sqrt", "rsqrt", "reciprocal")
 """Operations that keep their output for backward."""
 
@@ -60,7 +61,8 @@ def in_source(script: Script) -> Iterator[Problem]:
         operation = old.act if old.act in SAVED else old.type if old.type in KEPT else ""
         direct = old.type in KEPT or (
             getattr(old.node, "lineno", 0) == getattr(old.act_node, "lineno", 1))
-        if operation and direct and (event.kind != "keep" or isinstance(node, ast.AugAssign)):
+        if operation and direct and (event.kind != "keep" or isinstance(
+                node, ast.AugAssign)) and not _asks(script, event):
             seen.add(id(node))
             name = event.more.get("name") or ast.unparse(_changed(node))
             yield Problem(
@@ -70,6 +72,15 @@ def in_source(script: Script) -> Iterator[Problem]:
                                    "source"),),
                 fix=Fix(f"write it out of place: `{name} = {name} + …`" if event.kind == "keep"
                         else f"work on `{name}.clone()`, or write it out of place", "", "unsafe"))
+
+
+def _asks(script: Script, event: Event) -> bool:
+    """The function has a way of its own for when gradients are recorded."""
+    function = script.function_at(event.line) if event.file == script.file else None
+    return function is not None and any(
+        isinstance(n, (ast.If, ast.IfExp)) and RECORDED.search(ast.unparse(n.test))
+        for n in ast.walk(script.tree)
+        if function.line <= getattr(n, "lineno", 0) <= function.end_line)
 
 
 def _changed(node: ast.AST) -> ast.AST:
@@ -142,6 +153,8 @@ RULE = Rule(
               "`g += 1` changes a tensor", kind="source", line="g += 1", title="in source"),
         quiet(module("g = torch.sigmoid(self.layer(x))\ng = g + 1\nreturn g"), kind="source",
               title="out of place in source"),
+        quiet(module("g = torch.sigmoid(self.layer(x))\nif not g.requires_grad:\n"
+                     "    g.mul_(2)\nreturn g"), kind="source", title="no gradients there"),
         quiet(module("g = self.layer(x)\ng += x.sum()\nreturn g"), kind="source",
               title="output that nothing keeps"),
         fires(_PROGRAM % "gate += x", "a tensor (2, 3) that backward needs was changed in place",

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from torchmedic.source.script import Script
 
 
+SOURCE_WORDS = ("retain_graph",)
+
+
 def in_source(script: Script) -> Iterator[Problem]:
     trace = trace_of(script)
     for event in trace.of("backward"):

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from torchmedic.observed import Failure
     from torchmedic.source.script import Script
 
+SOURCE_WORDS = ("loader",)
 WORDS = ("forked subprocess", "initialization error")
 FORKED = re.compile(r"Cannot re-initialize CUDA in forked subprocess")
 

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from torchmedic.source.script import Script
 
 
+SOURCE_WORDS = ("loader",)
+
+
 def in_run(run: Run) -> Iterator[Problem]:
     main = run.main
     told: set[int] = set()

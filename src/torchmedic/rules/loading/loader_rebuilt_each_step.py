@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from torchmedic.source.script import Script
 
 
+SOURCE_WORDS = ("loader",)
+
+
 def in_source(script: Script) -> Iterator[Problem]:
     trace = trace_of(script)
     seen = set()

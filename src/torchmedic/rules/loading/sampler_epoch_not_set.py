@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from torchmedic.source.script import Script
 
 
+SOURCE_WORDS = ("distributedsampler",)
+
+
 def in_source(script: Script) -> Iterator[Problem]:
     trace = trace_of(script)
     for made in trace.made:

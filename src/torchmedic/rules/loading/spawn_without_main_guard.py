@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from torchmedic.observed import Failure
     from torchmedic.source.script import Script
 
+SOURCE_WORDS = ("loader", "multiprocessing")
 WORDS = ("bootstrapping", "brokenpipe")
 BOOTSTRAP = "before the current process has finished its bootstrapping phase"
 """Python 3.4 to 3.14"""

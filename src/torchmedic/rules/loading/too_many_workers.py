@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from torchmedic.observed import Log
     from torchmedic.source.script import Script
 
+SOURCE_WORDS = ("loader",)
 WORDS = ("suggested max number of worker",)
 # torch 1.7 to 2.14
 TOLD = re.compile(r"will create (?P<asked>\d+) worker processes in total\. Our suggested max "

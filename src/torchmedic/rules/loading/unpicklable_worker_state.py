@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from torchmedic.observed import Failure
     from torchmedic.source.script import Script
 
+SOURCE_WORDS = ("loader",)
 WORDS = ("pickle", "local object", "ran out of input", "can't get attribute")
 LOCAL = re.compile(r"(?:Can't|Can.t|cannot) (?:pickle|get) local object '?(?:<function )?"
                    r"(?P<name>[\w.<>]+)|Can't pickle <function (?P<function>[\w.<>]+)",

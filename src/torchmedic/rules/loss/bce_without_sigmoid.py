@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from torchmedic.observed import Failure
     from torchmedic.source.script import Script
 
+SOURCE_WORDS = ("bce", "binary_cross")
 WORDS = ("between 0 and 1",)
 OUTSIDE = re.compile(r"all elements of (?P<what>input|target) should be between 0 and 1")
 """torch 1.5 to 2.14; on the GPU it is an assertion, which `device-side-assert` reads."""

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from torchmedic.source.script import Script
 
 
+SOURCE_WORDS = ("nll",)
+
+
 def in_source(script: Script) -> Iterator[Problem]:
     for given in losses(trace_of(script), "NLLLoss"):
         if given.act not in ("softmax", "sigmoid", "linear"):

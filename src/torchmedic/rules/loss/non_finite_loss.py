@@ -254,6 +254,8 @@ RULE = Rule(
               title="log of one minus a sigmoid"),
         quiet(module(_BY_HAND % "p.clamp(1e-6, 1 - 1e-6)", more="model(torch.randn(4, 8))"),
               kind="source", title="clamped"),
+        quiet(module((_BY_HAND % "p").replace("log(1 - p)", "log((1 - p).clamp(min=1e-8))"),
+                     more="model(torch.randn(4, 8))"), kind="source", title="clamped after"),
         fires("Loss is nan, stopping training\n", "from the first one", kind="log", title="stop"),
         fires("RuntimeError: Function 'SqrtBackward0' returned nan values in its 0th output.\n",
               "the gradient of `Sqrt` is NaN", kind="log", title="anomaly"),

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from torchmedic.source.script import Script
 
 
+SOURCE_WORDS = ("bce", "binary_cross")
+
+
 def in_source(script: Script) -> Iterator[Problem]:
     for given in losses(trace_of(script), "BCEWithLogitsLoss"):
         if given.act not in ("sigmoid", "softmax", "log_softmax"):

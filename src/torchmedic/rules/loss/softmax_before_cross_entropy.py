@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from torchmedic.observed import Run
     from torchmedic.source.script import Script
 
+SOURCE_WORDS = ("cross",)
 WORDS = ("acc",)
 
 

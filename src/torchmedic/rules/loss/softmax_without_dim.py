@@ -26,6 +26,7 @@ from torchmedic.trainings import module
 if TYPE_CHECKING:
     from torchmedic.source.script import Script
 
+SOURCE_WORDS = ("softmax",)
 WORDS = ("implicit dimension",)
 LAYERS = ("torch.nn.Softmax", "torch.nn.LogSoftmax", "torch.nn.Softmin")
 WITH_DIM = 2  # F.softmax(input, dim)
@@ -45,6 +46,8 @@ def _lacks(event: Event) -> bool:
         layer = event.target
         return layer is not None and layer.type in LAYERS and not layer.args and not layer.kwargs
     args, kwargs = event.more["args"], event.more["kwargs"]
+    if event.more["name"] == "gumbel_softmax":
+        return False  # it takes the last axis
     return len(args) < WITH_DIM and "dim" not in kwargs and "axis" not in kwargs and not any(
         a.type == "starred" for a in args) and "**" not in kwargs
 
@@ -60,6 +63,8 @@ RULE = Rule(
               kind="source", line="nn.Softmax()", title="layer"),
         quiet(module("return self.layer(x).softmax(-1)"), kind="source", title="position"),
         quiet(module("return F.softmax(self.layer(x), dim=1)"), kind="source", title="named"),
+        quiet(module("return F.gumbel_softmax(self.layer(x), hard=True)"), kind="source",
+              title="has a default"),
         quiet(module("return nn.Softmax(1)(self.layer(x))"), kind="source", title="given layer"),
     ),
 )

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from torchmedic.source.script import Script
 
 
+SOURCE_WORDS = ("eval",)
+
+
 def in_run(run: Run) -> Iterator[Problem]:
     for process in run.processes:
         for item, frozen, before in evaluations.frozen_after(process):

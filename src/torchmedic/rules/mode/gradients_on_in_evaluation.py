@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from torchmedic.source.script import Script
 
 
+SOURCE_WORDS = ("eval",)
+
+
 def in_run(run: Run) -> Iterator[Problem]:
     for process in run.processes:
         for item, call in evaluations.of(process):

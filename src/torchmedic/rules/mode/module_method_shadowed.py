@@ -56,8 +56,10 @@ def in_source(script: Script) -> Iterator[Problem]:
     trace = trace_of(script)
     for made in trace.classes:
         if made.data == "module" and isinstance(made.node, ast.ClassDef):
+            own = {n.name for n in made.node.body if isinstance(n, FUNCTIONS)}
             for node in made.node.body:
-                if isinstance(node, FUNCTIONS) and _refuses(node):
+                if isinstance(node, FUNCTIONS) and _refuses(node) and not (
+                        node.name == "train" and "eval" in own):  # it has switches of its own
                     yield _problem(made, node, node.name, "method")
     for event in trace.of("set"):
         owner, name = event.target, event.more["name"]
@@ -118,6 +120,9 @@ RULE = Rule(
               kind="source", line="self.parameters", title="attribute"),
         quiet(_class(_TRAIN % ("mode=True", "super().train(mode)")), kind="source",
               title="same arguments"),
+        quiet(_class("\n\n    def train(self):\n        self.layer.train()\n"
+                     "\n    def eval(self):\n        self.layer.eval()\n"), kind="source",
+              title="both switches of its own"),
         quiet(_class(_TRAIN.replace("train", "fit") % ("inputs", "self(inputs)")), kind="source",
               title="other name"),
     ),

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from torchmedic.observed import Run
     from torchmedic.source.script import Script
 
+SOURCE_WORDS = ("no_grad", "inference_mode", "grad_enabled")
 MEASURES = ("argmax", "max", "comparison", "eq", "item")
 
 

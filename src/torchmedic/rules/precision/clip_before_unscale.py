@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from torchmedic.source.script import Script
 
 
+SOURCE_WORDS = ("scaler",)
+
+
 def in_source(script: Script) -> Iterator[Problem]:
     trace = trace_of(script)
     for update in updates(trace):

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from torchmedic.source.script import Script
 
 
+SOURCE_WORDS = ("scaler",)
+
+
 def in_source(script: Script) -> Iterator[Problem]:
     trace = trace_of(script)
     if any("scal" in e.more["name"].lower() for e in trace.of("opaque")):

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from torchmedic.observed import Failure
     from torchmedic.source.script import Script
 
+SOURCE_WORDS = ("sched", "onecycle")
 WORDS = ("tried to step",)
 STEPS = re.compile(r"Tried to step (?P<asked>\d+) times\. The (?:specified|total) number "
                    r"of (?:total )?steps is (?P<total>\d+)")  # torch 1.1 to 2.14

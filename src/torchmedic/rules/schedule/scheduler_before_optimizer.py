@@ -25,6 +25,7 @@ from torchmedic.trainings import STEP, training
 if TYPE_CHECKING:
     from torchmedic.source.script import Script
 
+SOURCE_WORDS = ("sched",)
 WORDS = ("lr_scheduler.step()",)
 SCHEDULER = "scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1)\n"
 

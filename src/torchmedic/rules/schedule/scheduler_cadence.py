@@ -28,6 +28,7 @@ from torchmedic.turns import turns
 if TYPE_CHECKING:
     from torchmedic.source.script import Script
 
+SOURCE_WORDS = ("sched",)
 EPOCHS = "epoch"
 LENGTHS = {
     "CosineAnnealingLR": (("T_max", 1),), "PolynomialLR": (("total_iters", 1),),

@@ -35,6 +35,7 @@ from torchmedic.trainings import training
 if TYPE_CHECKING:
     from torchmedic.source.script import Script
 
+SOURCE_WORDS = ("cycl",)
 CYCLIC = ("OneCycleLR", "CyclicLR")
 WITHOUT = ("Adagrad", "Adadelta", "Rprop", "ASGD", "LBFGS")
 PLACES = {"OneCycleLR": 7, "CyclicLR": 9}

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from torchmedic.source.flow import Event
     from torchmedic.source.script import Script
 
+SOURCE_WORDS = ("sched",)
 WORDS = ("epoch parameter",)
 TAKERS = ("ReduceLROnPlateau", "CosineAnnealingWarmRestarts", "SequentialLR", "?")
 HOME = "torch.optim.lr_scheduler."

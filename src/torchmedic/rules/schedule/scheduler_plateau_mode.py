@@ -25,6 +25,7 @@ from torchmedic.trainings import training
 if TYPE_CHECKING:
     from torchmedic.source.script import Script
 
+SOURCE_WORDS = ("plateau",)
 RISING = re.compile(r"(^|_|\.)(acc|accuracy|f1|auc|auroc|dice|iou|miou|m?ap|precision|recall|r2|"
                     r"psnr|ssim|bleu)(_\w+)?$", re.IGNORECASE)
 FALLING = re.compile(r"(^|_|\.)(loss|error|err|mse|mae|rmse|perplexity|ppl)$", re.IGNORECASE)

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from torchmedic.source.script import Script
 
 
+SOURCE_WORDS = ("view", "reshape")
+
+
 def in_source(script: Script) -> Iterator[Problem]:
     for found in reorderings(script):
         line = found.node.end_lineno or found.node.lineno
