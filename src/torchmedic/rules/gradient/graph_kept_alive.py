@@ -118,6 +118,7 @@ def _problem(trace: Trace, event: Event) -> Problem:
     text = ast.unparse(value)
     text = text if len(text) < 60 else "the tensor"
     what = f"adds `{text}`" if event.kind == "keep" else f"appends `{text}`"
+    text = f"({text})" if isinstance(value, ast.BinOp) else text
     cure = f"`{text}.item()` or `{text}.detach()`" if event.kind == "keep" else \
         f"`{text}.detach()`"
     return Problem(
@@ -132,10 +133,13 @@ def _edits(trace: Trace, event: Event, value: object) -> changes.Edits:
     """Detached it stays a tensor, which whatever reads it may rely on."""
     import ast
 
-    simple = (ast.Name, ast.Attribute, ast.Call, ast.Subscript)
-    if event.file != trace.script.file or not isinstance(value, simple):
+    options = event.value.options() if event.value is not None else ()
+    if event.file != trace.script.file or any(o.kind != "tensor" for o in options):
         return ()
-    return changes.wrapping(value, "", ".detach()")
+    if isinstance(value, ast.BinOp):
+        return changes.wrapping(value, "(", ").detach()")
+    simple = isinstance(value, (ast.Name, ast.Attribute, ast.Call, ast.Subscript))
+    return changes.wrapping(value, "", ".detach()") if simple else ()
 
 
 _SUM = """

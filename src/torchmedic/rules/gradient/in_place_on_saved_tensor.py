@@ -46,8 +46,8 @@ LEAF = re.compile(r"a (?P<view>view of a )?leaf Variable that requires grad .*in
                   r"|leaf variable has been moved into the graph interior")  # torch 0.4 to 2.14
 VIEW = re.compile(r"Output \d+ of (?P<made>\w+) is a view .*modified inplace"
                   r"|view was created .*modified inplace", re.DOTALL)
-SAVED = ("sigmoid", "tanh", "softmax", "log_softmax", "relu")
 RECORDED = re.compile(r"requires_grad|grad_enabled|inference_mode|\btraining\b")
+SAVED = ("sigmoid", "tanh", "softmax", "log_softmax", "relu")
 KEPT = ("exp", "sqrt", "rsqrt", "reciprocal")
 """Operations that keep their output for backward."""
 
@@ -79,8 +79,7 @@ def _asks(script: Script, event: Event) -> bool:
     function = script.function_at(event.line) if event.file == script.file else None
     return function is not None and any(
         isinstance(n, (ast.If, ast.IfExp)) and RECORDED.search(ast.unparse(n.test))
-        for n in ast.walk(script.tree)
-        if function.line <= getattr(n, "lineno", 0) <= function.end_line)
+        for n in ast.walk(function.node))
 
 
 def _changed(node: ast.AST) -> ast.AST:

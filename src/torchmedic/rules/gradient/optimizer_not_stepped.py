@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.source.flow import Event, Trace, Value, trace_of
 from torchmedic.source.flow.trace import modules_of
-from torchmedic.source.flow.training import place, written
+from torchmedic.source.flow.training import place, steps_unknown, written
 from torchmedic.trainings import STEP, training
 
 if TYPE_CHECKING:
@@ -45,10 +45,12 @@ def in_run(run: Run) -> Iterator[Problem]:
 def in_source(script: Script) -> Iterator[Problem]:
     trace = trace_of(script)
     stepped = [o for e in trace.of("step") for o in (e.target.options() if e.target else ())]
+    if steps_unknown(trace):
+        return
     for made in trace.made:
         if made.kind != "optimizer" or made in stepped or made.data is None:
             continue
-        if any(o.kind != "optimizer" for o in stepped) or _leaves(trace, made):
+        if _leaves(trace, made):
             continue
         backward = _backward(trace, made)
         if backward is not None:
@@ -101,6 +103,18 @@ optimizer.step()
 %s.step()
 """
 
+_WRAPPED = """
+class Noisy:
+    def __init__(self, inner):
+        self.inner = inner
+
+    def step(self):
+        self.inner.update()
+
+
+noisy = Noisy(optimizer)
+"""
+
 RULE = Rule(
     name="optimizer-not-stepped", doc=__doc__, category="code", severity="warning",
     in_run=in_run, in_source=in_source, examples=(
@@ -113,6 +127,8 @@ RULE = Rule(
         quiet(training(_BOTH % "second", more=_TWO), title="both, in a run"),
         quiet(training(), kind="source", title="stepped"),
         quiet(training(_BOTH % "second", more=_TWO), kind="source", title="both"),
+        quiet(training(STEP.replace("optimizer", "noisy").replace("noisy.zero", "optimizer.zero"),
+                       more=_WRAPPED), kind="source", title="wrapped"),
         quiet(training(STEP.replace("optimizer.step()", "update(optimizer)")), kind="source",
               title="elsewhere"),
     ),

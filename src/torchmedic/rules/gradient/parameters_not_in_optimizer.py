@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.source.flow import Event, Trace, Value, trace_of
-from torchmedic.source.flow.training import node_place
+from torchmedic.source.flow.training import node_place, steps_unknown
 from torchmedic.source.flow.values import family
 from torchmedic.trainings import MODEL, STEP, training
 
@@ -53,7 +53,7 @@ def in_run(run: Run) -> Iterator[Problem]:
 def in_source(script: Script) -> Iterator[Problem]:
     trace = trace_of(script)
     optimizers = [made for made in trace.made if made.kind == "optimizer"]
-    if not optimizers or any(made.data is None for made in optimizers):
+    if not optimizers or any(made.data is None for made in optimizers) or steps_unknown(trace):
         return
     if any(e.value and any(o.kind == "optimizer" for i in (e.value, *e.value.items)
                            for o in i.options()) for e in trace.of("opaque")):
@@ -144,6 +144,8 @@ RULE = Rule(
                        "{'params': head.parameters()})\n"), kind="source", title="added"),
         quiet(training(_USED, more=_SECOND + "head.requires_grad_(False)\n"), kind="source",
               title="frozen"),
+        quiet(training(_USED + "learner.step()\n", more=_SECOND + "learner = Learner(head)\n"),
+              kind="source", title="another one steps"),
         quiet(training(setup=MODEL), kind="source", title="whole"),
     ),
 )

@@ -6,6 +6,7 @@ import ast
 
 from torchmedic.source.flow import dtypes, library, shapes, views
 from torchmedic.source.flow.expressions import Expressions
+from torchmedic.source.flow.methods import goes
 from torchmedic.source.flow.values import Value, const, either, family, is_module, tensor
 
 SCHEDULERS = "torch.optim.lr_scheduler."
@@ -240,7 +241,7 @@ class External(Expressions):
             if any(o.sources for i in (args[0], *args[0].items) for o in i.options()):
                 made = self.cut(tensor(args, node, self.file), node, "torch.tensor")
         made.dtype = dtypes.created(last, args, kwargs)
-        made.device = "moved" if "device" in kwargs else ""
+        made.device = "moved" if goes("to", [], kwargs) else ""
         self.event("create", node, made, None, name=last, args=args, kwargs=kwargs)
         return made
 

@@ -345,11 +345,12 @@ class Interpreter(Calls):
             self.assign(target.value, Value("list", items=[value]), node)
 
     def unpack(self, targets: list[ast.expr], value: Value, node: ast.AST) -> None:
-        parts = value.items if value.kind in ("tuple", "list") else []
         starred = any(isinstance(t, ast.Starred) for t in targets)
+        rows = [] if starred else [o.items for o in value.options() if o.kind in (
+            "tuple", "list") and len(o.items) == len(targets)]
         for at, target in enumerate(targets):
-            if len(parts) == len(targets) and not starred:
-                self.assign(target, parts[at], node)
+            if rows:  # what has another length can't be meant
+                self.assign(target, either(row[at] for row in rows), node)
             else:
                 self.assign(target, self.part(value, node, at), node)
 
@@ -358,7 +359,10 @@ class Interpreter(Calls):
         if value.data == "sizes" and value.owner is not None:
             return views.size(value.owner, at, node, self.file)
         if value.kind == "tensor":
-            return tensor([value], node, self.file)
+            made = tensor([value], node, self.file)
+            if at and made.graph:
+                made.graph = None  # beside a loss a model may give numbers
+            return made
         if value.kind == "list" and value.items:
             return either(value.items)
         if value.kind == "unknown" and value.data == "batch":

@@ -400,7 +400,7 @@ class Methods(Expressions):
         made.dtype = dtypes.cast(name, args, kwargs, base.dtype)
         if goes(name, args, kwargs):
             made.device = "moved"
-        if name.startswith("clamp") and not made.type:
+        if name.startswith("clamp") and made.type in ("", "Add", "Sub"):
             made.type = "clamped"
         made.owner = base.owner
         if name in ("to", "cuda", "cpu", "type_as") and made.type == "created":

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 CLEARING = re.compile(r"zero|clear|reset|step|optim|update_(weights|param)|backward|train")
 
 
+OTHERS = re.compile(r"sched|prof|env|bar|progress|lr_|warm|decay|anneal")
+"""What else has a `step()`."""
+
+
 class Update:
     """A backward pass and the optimizer step that uses it, in the loop that repeats both."""
 
@@ -54,6 +58,18 @@ def clears(trace: Trace, loop: Frame, optimizer: Value | None) -> list[Event]:
     found = [e for e in trace.inside(loop, "clear") if shares(optimizer, e.target)]
     found += [e for e in trace.inside(loop, "set") if e.more["name"] == "grad"]
     return found + [e for e in trace.inside(loop, "opaque") if may_train(e)]
+
+
+def steps_unknown(trace: Trace) -> bool:
+    """Something steps that is no optimizer whose parameters we know."""
+    known = {id(e.node) for e in trace.of("step", "schedule")}
+    if any(o.kind != "optimizer" or o.data is None for e in trace.of("step")
+           for o in (e.target.options() if e.target else ())):
+        return True
+    return any(isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)
+               and n.func.attr == "step" and not n.args and id(n) not in known
+               and not OTHERS.search(ast.unparse(n.func.value).lower())
+               for n in ast.walk(trace.script.tree))
 
 
 def may_train(event: Event) -> bool:
