@@ -12,7 +12,7 @@ from torchmedic.ranking import Said, ranked
 
 if TYPE_CHECKING:
     from torchmedic.failures import Witness
-    from torchmedic.observed import Ending, Frame, Log, Process, Run
+    from torchmedic.observed import Ending, Frame, Log, Process, Run, Weights
     from torchmedic.source.script import Script
 
 Rules = Sequence[Rule]
@@ -56,6 +56,17 @@ def diagnose_source(
     """Every rule that reads source, on one file."""
     listener = _Listener(notes)
     listener.source(rules, script)
+    return ranked(listener.said)
+
+
+def diagnose_data(
+    weights: Weights, rules: Rules, notes: list[str] | None = None
+) -> tuple[Finding, ...]:
+    """Every rule that reads checkpoints, on one."""
+    listener = _Listener(notes)
+    for rule in rules:
+        if rule.in_data is not None:
+            listener.hear(rule, partial(rule.in_data, weights))
     return ranked(listener.said)
 
 

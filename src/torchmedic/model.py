@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from torchmedic.observed import Failure, Log, Run, Script
+    from torchmedic.observed import Failure, Log, Run, Script, Weights
 
 Category = Literal["memory", "data", "code", "environment", "none", "unknown"]
 Severity = Literal["error", "warning", "info"]
@@ -190,7 +190,8 @@ class Rule:
     level: `cause` is a defect somebody can mend; `symptom` is how it showed (a signal, a
     swallowed exception); `fallback` speaks only when nothing else explains the same thing.
     in_failure sees one exception at a time, whether a live process recorded it or a log holds
-    its traceback; in_run sees the whole run, in_log the whole text, in_source one file.
+    its traceback; in_run sees the whole run, in_log the whole text, in_source one file,
+    in_data a checkpoint as `torchmedic weights` reads it.
     """
 
     name: str
@@ -202,6 +203,7 @@ class Rule:
     in_run: Callable[[Run], Iterator[Problem]] | None = None
     in_log: Callable[[Log], Iterator[Problem]] | None = None
     in_source: Callable[[Script], Iterator[Problem]] | None = None
+    in_data: Callable[[Weights], Iterator[Problem]] | None = None
     examples: Sequence[Example] = ()
 
     @property
@@ -212,5 +214,5 @@ class Rule:
     @property
     def observes(self) -> tuple[str, ...]:
         """Kinds of observation this rule reads, as in the catalogue."""
-        kinds = ("failure", "run", "log", "source")
+        kinds = ("failure", "run", "log", "source", "data")
         return tuple(kind for kind in kinds if getattr(self, f"in_{kind}") is not None)

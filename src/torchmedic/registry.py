@@ -140,6 +140,21 @@ def for_log(text: str) -> tuple[Rule, ...]:
     return tuple(found)
 
 
+def for_data() -> tuple[Rule, ...]:
+    """Our rules that read checkpoints; no other is imported."""
+    found = []
+    for family, name in _modules(importlib.import_module(HOME)):
+        path = Path(__file__).parent / "rules" / family / f"{name.rpartition('.')[2]}.py"
+        if not path.is_file() or "in_data=" in path.read_text(encoding="utf-8"):
+            try:
+                rule = getattr(importlib.import_module(name), "RULE", None)
+            except Exception:  # `catalogue` says which rule files are broken
+                continue
+            if isinstance(rule, Rule) and rule.in_data is not None:
+                found.append(rule)
+    return tuple(found)
+
+
 def _may_speak(source: str, lower: str) -> bool:
     if "in_log=" not in source and "in_failure=" not in source:
         return False

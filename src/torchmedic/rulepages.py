@@ -19,6 +19,7 @@ HEADINGS = ("What you see", "Why", "Fix", "When this is fine")
 GENERATED = "<!-- Made from the rule's docstring by `python -m torchmedic.rulepages`. -->"
 OBSERVES = {
     "failure": "an exception", "run": "a supervised run", "log": "a log", "source": "source",
+    "data": "a checkpoint",
 }
 
 

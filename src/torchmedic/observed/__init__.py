@@ -8,6 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from torchmedic.observed.checkpoint import (
+    Checkpoint,
+    Comparison,
+    Defect,
+    Differs,
+    Stored,
+    Weights,
+)
 from torchmedic.observed.failure import (
     Failure,
     FailureKind,
@@ -32,7 +40,7 @@ if TYPE_CHECKING:
     from torchmedic.source.script import Script
 
 __all__ = [
-    "Calls", "Ending", "ExitCall", "Failure", "FailureKind", "Frame", "HostMemory", "Iteration",
-    "Loader", "Log", "Mode", "Output", "Process", "Run", "Script", "SignalSent", "Stall", "Told",
-    "Value",
+    "Calls", "Checkpoint", "Comparison", "Defect", "Differs", "Ending", "ExitCall", "Failure",
+    "FailureKind", "Frame", "HostMemory", "Iteration", "Loader", "Log", "Mode", "Output",
+    "Process", "Run", "Script", "SignalSent", "Stall", "Stored", "Told", "Value", "Weights",
 ]

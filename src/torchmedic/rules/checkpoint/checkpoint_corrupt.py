@@ -19,12 +19,12 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
+from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.remedies import raised
 from torchmedic.samples import reading
 
 if TYPE_CHECKING:
-    from torchmedic.observed import Failure
+    from torchmedic.observed import Failure, Weights
 
 WORDS = (
     "load", "zip", "eof", "header", "magic", "pickle", "storage", "central directory",
@@ -46,6 +46,37 @@ BEGINS = {"v": ("a Git LFS pointer", "`git lfs install && git lfs pull`"),
           "E": ("a text", "what the server answered: an error"),
           "\n": ("a text", "look at its first lines"), "\r": ("a text", "look at its first lines")}
 LOOK = "ls -l FILE && head -c 200 FILE"
+AGAIN = Fix("get the file again and compare its size with the original's",
+            "where a run wrote it: go back to the checkpoint before, save to another name first, "
+            "then `os.replace` it; a full disk cuts files too", command=LOOK)
+FOUND = {
+    "pointer": ("the file is a Git LFS pointer and no checkpoint",
+                Fix("get the real file", command="git lfs install && git lfs pull")),
+    "page": ("the file is a web page and no checkpoint",
+             Fix("get the real file: the address of the file itself, not of the page that shows "
+                 "it", command=LOOK)),
+    "json": ("the file is a text in JSON and no checkpoint",
+             Fix("look at it: a server's answer may ask for a login; a configuration belongs "
+                 "beside the weights", command=LOOK)),
+    "empty": ("the file is empty", AGAIN),
+    "cut": ("the file is not complete: its download or its saving was cut short", AGAIN),
+    "damaged": ("the file is damaged", AGAIN),
+    "other": ("the file is no checkpoint of torch or safetensors",
+              Fix("look at what it is, and load it with what wrote it", command=LOOK)),
+    "too-large": ("the file's header asks for more memory than a checkpoint needs",
+                  Fix("do not load it: it is damaged, or made to exhaust the memory")),
+    "shard": ("the checkpoint's files are not complete: {names}",
+              Fix("get the missing files, or write the index again")),
+    "hostile": ("the file wants to run code when it is loaded: {names}",
+                Fix("do not load it with `weights_only=False`; get the weights as safetensors or "
+                    "from a source you trust")),
+    "whole-model": ("the file holds a whole model, not its weights: it needs the class {names}",
+                    Fix("once, with the class at hand and if you trust the file: "
+                        "`model = torch.load(FILE, weights_only=False)`, then "
+                        "`torch.save(model.state_dict(), NEW)`",
+                        "`weights_only=True` refuses it, and a renamed class breaks it")),
+}
+"""Kind of a defect that `torchmedic weights` found → what to say of it."""
 
 
 def in_failure(failure: Failure) -> Iterator[Problem]:
@@ -58,6 +89,18 @@ def in_failure(failure: Failure) -> Iterator[Problem]:
         yield Problem(message, where=failure.place, fix=fix,
                       confidence="certain" if failure.frames else "likely",
                       evidence=(raised(failure), *_byte(failure.message)))
+
+
+def in_data(seen: Weights) -> Iterator[Problem]:
+    file = seen.checkpoint.file
+    for defect in seen.checkpoint.defects:
+        message, fix = FOUND[defect.kind]
+        names = ", ".join(f"`{name}`" for name in defect.names[:4])
+        code = defect.kind in ("hostile", "whole-model")
+        yield Problem(message.format(names=names), where=Place(file=file), fix=fix,
+                      category="code" if code else None,
+                      severity="warning" if defect.kind == "whole-model" else None,
+                      evidence=(Evidence(defect.detail, "file"),))
 
 
 def _loads(failure: Failure) -> bool:
@@ -113,6 +156,7 @@ _LOG = """Traceback (most recent call last):
 
 RULE = Rule(
     name="checkpoint-corrupt", doc=__doc__, category="data", in_failure=in_failure,
+    in_data=in_data,
     examples=(
         fires(_LOG.format("_pickle.UnpicklingError: invalid load key, 'v'."),
               "a Git LFS pointer", "git lfs pull", kind="log", title="pointer"),

@@ -1,0 +1,1 @@
+"""Reads what training reads: checkpoints, by their headers and without torch."""

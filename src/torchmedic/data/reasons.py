@@ -1,0 +1,101 @@
+"""Why one tensor of a checkpoint and a model does not fit: only what names and shapes show."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+
+from torchmedic.observed.checkpoint import Stored
+
+Tensors = Mapping[str, Stored]
+MOST = 1500
+"""Keys of a side that are aligned by shape and order."""
+HEADS = re.compile(r"(^|\.)(fc|classifier|head|heads|linear|logits|lm_head|output|out|score|"
+                   r"last_layer|prediction)(\.|$)")
+COUNTER = "num_batches_tracked"
+
+
+def other_shape(key: str, checkpoint: Tensors, model: Tensors) -> str:
+    """Of a key that both have."""
+    ours, theirs = checkpoint[key].shape, model[key].shape
+    differ = [axis for axis, pair in enumerate(zip(ours, theirs, strict=False))
+              if pair[0] != pair[1]]
+    if len(ours) != len(theirs):
+        same = checkpoint[key].count == model[key].count
+        return "the same values in another shape" if same else "another kind of layer"
+    if len(ours) == 2 and ours == theirs[::-1]:
+        return "transposed"
+    last = [name for name in model if name.rpartition(".")[0] == key.rpartition(".")[0]]
+    if differ == [0] and (HEADS.search(key) or list(model)[-1] in last):
+        return f"other head: {ours[0]} outputs in the checkpoint, {theirs[0]} in the model"
+    if differ == [0] and "emb" in key:
+        return f"other vocabulary or length: {ours[0]} against {theirs[0]} rows"
+    if differ == [1] and len(ours) > 2 and min(ours[1], theirs[1]) <= 4:
+        return f"other input channels: {ours[1]} against {theirs[1]}"
+    if differ and all(ours[a] * theirs[differ[0]] == theirs[a] * ours[differ[0]] for a in differ):
+        return f"other width: {ours[differ[0]]} against {theirs[differ[0]]}"
+    return "other size of a layer"
+
+
+def missing(key: str, tensor: Stored, renamed_to: Mapping[str, str], tied: Mapping[str, str],
+            checkpoint: Tensors, model: Tensors) -> str:
+    """Of a key that only the model has."""
+    if key in renamed_to:
+        return f"renamed: `{renamed_to[key]}` has its shape and place"
+    if key in tied and tied[key] in checkpoint:
+        return f"shares its memory with `{tied[key]}`"
+    if key.endswith(COUNTER) and f"{key.removesuffix(COUNTER)}running_mean" in checkpoint:
+        return "a counter that files from before torch 0.4.1 lack"
+    return _depth(key, model, checkpoint, "model", "checkpoint") or _module(key, checkpoint)
+
+
+def unexpected(key: str, pairs: Mapping[str, str], checkpoint: Tensors, model: Tensors) -> str:
+    """Of a key that only the checkpoint has."""
+    if key in pairs:
+        return f"renamed: `{pairs[key]}` has its shape and place"
+    return _depth(key, checkpoint, model, "checkpoint", "model") or _module(key, model)
+
+
+def _module(key: str, other: Tensors) -> str:
+    """Whether the other side has anything of the same module."""
+    parent = key.rpartition(".")[0]
+    if not parent or any(name.startswith(f"{parent}.") for name in other):
+        return "the layer has another set of parameters" if parent else ""
+    return "other head" if HEADS.search(key) else "no such layer there"
+
+
+def _depth(key: str, own: Tensors, other: Tensors, here: str, there: str) -> str:
+    """A number in the name that the other side's list of layers does not reach."""
+    for found in re.finditer(r"(?:^|(?<=\.))(\d+)(?=\.)", key):
+        base = key[:found.start()]
+        if not base:
+            continue
+        numbers = [_numbers(side, base) for side in (own, other)]
+        if numbers[1] and int(found[1]) not in numbers[1] and int(found[1]) > max(numbers[1]):
+            return (f"other depth: `{base.rstrip('.')}` has {len(numbers[0])} layers in the "
+                    f"{here}, {len(numbers[1])} in the {there}")
+    return ""
+
+
+def _numbers(side: Tensors, base: str) -> set[int]:
+    heads = {name[len(base):].partition(".")[0] for name in side if name.startswith(base)}
+    return {int(head) for head in heads if head.isdecimal()}
+
+
+def renamed(lacking: Tensors, further: Tensors) -> dict[str, str]:
+    """Checkpoint's key → model's key, of those left over, by shape, last name and order.
+
+    Only where each of the two sides fits as a whole: anything less is a coincidence of sizes.
+    """
+    olds = [key for key in further if not key.endswith(COUNTER)]
+    news = [key for key in lacking if not key.endswith(COUNTER)]
+    if not olds or not news or max(len(olds), len(news)) > MOST:
+        return {}
+    sides = [[(room[k].shape, k.rpartition(".")[2]) for k in keys]
+             for room, keys in ((further, olds), (lacking, news))]
+    blocks = difflib.SequenceMatcher(None, *sides, autojunk=False).get_matching_blocks()
+    pairs = {olds[b.a + i]: news[b.b + i] for b in blocks for i in range(b.size)}
+    telling = sum(len(further[old].shape) > 1 for old in pairs)
+    whole = len(pairs) * 5 >= 4 * min(len(olds), len(news))
+    return pairs if whole and telling else {}
