@@ -6,27 +6,44 @@ import ast
 from typing import TYPE_CHECKING
 
 from torchmedic.model import Edit
+from torchmedic.source.arguments import Spot, arguments
+from torchmedic.source.paths import FUNCTIONS
 
 if TYPE_CHECKING:
     from torchmedic.source.script import Script
 
 Edits = tuple[Edit, ...]
 
+TIGHT = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Constant, ast.List, ast.Dict,
+         ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
+"""Expressions that stay one whatever stands beside them."""
+
 
 def replacing(node: ast.AST | None, text: str) -> Edits:
     """Puts a text in the place of an expression or statement."""
     if node is None or getattr(node, "end_col_offset", None) is None:
         return ()
-    return (Edit(node.lineno, node.col_offset, node.end_lineno, node.end_col_offset, text),)  # type: ignore[attr-defined]
+    start, end = _span(node)
+    return (Edit(*start, *end, text),)
 
 
 def wrapping(node: ast.AST | None, before: str, after: str) -> Edits:
-    """Puts text on both sides of an expression."""
+    """Puts text on both sides of an expression; it must be one that no operator splits."""
     if node is None or getattr(node, "end_col_offset", None) is None:
         return ()
-    start = (node.lineno, node.col_offset)  # type: ignore[attr-defined]
-    end = (node.end_lineno, node.end_col_offset)  # type: ignore[attr-defined]
+    start, end = _span(node)
     return (*((Edit(*start, *start, before),) if before else ()), Edit(*end, *end, after))
+
+
+def unwrapping(script: Script, node: ast.AST, inner: ast.AST) -> Edits:
+    """Leaves of a call only one of its parts, as it is written."""
+    (start, end), (first, last) = _span(node), _span(inner)
+    if not start <= first <= last <= end:
+        return ()
+    if "#" in text_between(script, start, first) + text_between(script, last, end):
+        return ()  # a comment would go
+    left, right = ("", "") if isinstance(inner, TIGHT) else ("(", ")")
+    return (Edit(*start, *first, left), Edit(*last, *end, right))
 
 
 def renaming(node: ast.AST | None, old: str, new: str) -> Edits:
@@ -43,38 +60,54 @@ def renaming(node: ast.AST | None, old: str, new: str) -> Edits:
     return (Edit(line, end - len(old.encode()), line, end, new),)
 
 
-def with_keyword(call: ast.AST | None, text: str) -> Edits:
-    """One more argument at the end of a call: `text` is `name=value`."""
-    if not isinstance(call, ast.Call) or call.end_col_offset is None:
-        return ()
-    given = [*call.args, *(keyword.value for keyword in call.keywords)]
-    if not given:
-        at = (call.end_lineno or call.lineno, call.end_col_offset - 1)
-        return (Edit(*at, *at, text),)
-    last = max(given, key=lambda node: (node.end_lineno or 0, node.end_col_offset or 0))
-    at = (last.end_lineno or last.lineno, last.end_col_offset or 0)
-    return (Edit(*at, *at, f", {text}"),)
+def with_keyword(script: Script, call: ast.AST | None, name: str, value: str) -> Edits:
+    """`name=value` in a call: in the place of the value it has, else as its last argument."""
+    if not isinstance(call, ast.Call) or any(k.arg is None for k in call.keywords):
+        return ()  # `**options` may hold it
+    given = next((k.value for k in call.keywords if k.arg == name), None)
+    found = arguments(script, call)
+    if given is not None or found is None:
+        return replacing(given, value)
+    if len(call.args) == 1 and isinstance(call.args[0], ast.GeneratorExp):
+        return ()  # it would need brackets
+    spots, closing = found
+    at = spots[-1].end if spots else closing
+    return (Edit(*at, *at, f"{', ' if spots else ''}{name}={value}"),)
 
 
 def without_argument(script: Script, call: ast.AST | None, value: ast.AST | None) -> Edits:
     """Leaves one argument out of a call, with the comma that goes with it."""
-    if not isinstance(call, ast.Call) or value is None:
+    found = arguments(script, call) if isinstance(call, ast.Call) else None
+    if found is None:
         return ()
-    spans = sorted([_span(node) for node in call.args]
-                   + [_span(keyword) for keyword in call.keywords])
-    keyword = next((k for k in call.keywords if k.value is value), None)
-    own = _span(keyword if keyword is not None else value)
-    if own not in spans:
+    spots, _ = found
+    at = next((i for i, spot in enumerate(spots) if spot.node is value), None)
+    if at is None:
         return ()
-    at = spans.index(own)
-    if at:
-        start, end = spans[at - 1][1], own[1]
-    elif len(spans) > 1:
-        start, end = own[0], spans[1][0]
-    else:
-        start, end = own
-    between = _text(script, start, end)
-    return () if "#" in between else (Edit(*start, *end, ""),)
+    own = spots[at]
+    if len(spots) == 1 and isinstance(call, ast.Call):
+        return emptying(script, call)  # also the comma behind it
+    if _fills(script, own.start, own.end):
+        return (Edit(own.start[0], 0, own.end[0] + 1, 0, ""),)
+    start = spots[at - 1].end if at else own.start
+    end = spots[1].start if not at and len(spots) > 1 else own.end
+    return () if "#" in text_between(script, start, end) else (Edit(*start, *end, ""),)
+
+
+def emptying(script: Script, call: ast.Call) -> Edits:
+    """Leaves all arguments out of a call."""
+    found = arguments(script, call)
+    if not found or not found[0]:
+        return ()
+    start, end = found[0][0].start, found[1]
+    return () if "#" in text_between(script, start, end) else (Edit(*start, *end, ""),)
+
+
+def _fills(script: Script, start: Spot, end: Spot) -> bool:
+    """Nothing but a comma stands on the same lines."""
+    before = text_between(script, (start[0], 0), start)
+    after = script.line(end[0]).encode("utf-8", "surrogatepass")[end[1]:].strip()
+    return not before.strip() and after in (b"", b",")
 
 
 def before(script: Script, line: int, text: str) -> Edits:
@@ -88,79 +121,149 @@ def before(script: Script, line: int, text: str) -> Edits:
 def after(script: Script, line: int, text: str) -> Edits:
     """A line of its own after the statement that begins on `line`."""
     indent, statement = _indent(script, line), script.statement_at(line)
-    if indent is None or statement is None or statement.end_line >= len(script.lines):
+    if indent is None or statement is None or _rest(script, statement.node).startswith("\\"):
         return ()
-    return (Edit(statement.end_line + 1, 0, statement.end_line + 1, 0, f"{indent}{text}\n"),)
+    at = (statement.end_line, len(script.line(statement.end_line).encode()))
+    return (Edit(*at, *at, f"\n{indent}{text}"),)
 
 
 def moving(script: Script, line: int, to: int) -> Edits:
-    """Takes the simple statement on `line` to before or after the one on `to`, further down."""
-    statement, goal = script.statement_at(line), script.statement_at(to)
-    if statement is None or goal is None or hasattr(statement.node, "body"):
+    """Takes the simple statement on `line` behind the one on `to` of the same block, or before
+    it when that stands further up. Comments right above it go with it."""
+    found, goal = script.statement_at(line), script.statement_at(to)
+    if found is None or goal is None or found.line == goal.line or hasattr(found.node, "body"):
+        return ()
+    block = block_of(script, found.node)
+    if not any(s is goal.node for s in block) or not _can_pass(block, found.node, goal.node):
         return ()
     if _indent(script, line) is None or _indent(script, to) is None:
         return ()
-    if statement.line == goal.line or statement.end_line >= len(script.lines):
-        return ()
-    if _alone(script, statement.node):
-        return ()  # its block would be empty
-    first, last = statement.line, statement.end_line
-    old, new = _indent(script, line) or "", _indent(script, to) or ""
-    lines = [new + text.removeprefix(old) for text in script.lines[first - 1:last]]
-    place = goal.end_line + 1 if goal.line > last else goal.line
-    if place > len(script.lines):
-        return ()
-    return (Edit(first, 0, last + 1, 0, ""), Edit(place, 0, place, 0, "\n".join(lines) + "\n"))
+    first = found.line
+    while _comments(script, first - 1, _indent(script, line) or ""):
+        first -= 1
+    lines = script.lines[first - 1:found.end_line]
+    if found.end_line < len(script.lines):
+        out = Edit(first, 0, found.end_line + 1, 0, "")
+    else:
+        out = Edit(first - 1, len(script.line(first - 1).encode()), found.end_line,
+                   len(lines[-1].encode()), "")
+    if goal.line > found.line:
+        at = (goal.end_line, len(script.line(goal.end_line).encode()))
+        return (out, Edit(*at, *at, "\n" + "\n".join(lines)))
+    return (out, Edit(goal.line, 0, goal.line, 0, "\n".join(lines) + "\n"))
 
 
-def importing(script: Script, module: str) -> Edits:
-    """`import module` among the imports of the file, unless it is there."""
-    places = []
-    for node in script.tree.body:
-        if isinstance(node, ast.Import) and any(
-                a.name == module and a.asname is None for a in node.names):
-            return ()
-        if isinstance(node, (ast.Import, ast.ImportFrom)):
-            future = isinstance(node, ast.ImportFrom) and node.module == "__future__"
-            places.append((node.end_lineno or node.lineno) + 1 if future else node.lineno)
-    line = places[1] if len(places) > 1 and _is_future(script, places[0]) else \
-        places[0] if places else 1
+def _comments(script: Script, line: int, indent: str) -> bool:
+    return line > 0 and script.line(line).startswith(f"{indent}#")
+
+
+def _can_pass(block: list[ast.stmt], node: ast.AST, goal: ast.AST) -> bool:
+    """No name that one of the statements on the way sets is used by the other."""
+    low, high = sorted((_index(block, node), _index(block, goal)))
+    way = [s for s in block[low:high + 1] if s is not node]
+    if any(isinstance(n, (ast.Return, ast.Break, ast.Continue, ast.Raise))
+           for s in way for n in ast.walk(s)):
+        return False
+    set_here, used_here = _names(node, ast.Store), _names(node, ast.Load)
+    set_there = {n for s in way for n in _names(s, ast.Store)}
+    used_there = {n for s in way for n in _names(s, ast.Load)}
+    return not (set_here & (set_there | used_there) or used_here & set_there)
+
+
+def _index(block: list[ast.stmt], node: ast.AST) -> int:
+    return next(i for i, s in enumerate(block) if s is node)
+
+
+def _names(node: ast.AST, how: type[ast.expr_context]) -> set[str]:
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, how)}
+
+
+def importing(script: Script, module: str) -> Edits | None:
+    """`import module` among the imports of the file, unless it is there; None when the file uses
+    that name for something else."""
+    wanted = [n for n in script.tree.body if isinstance(n, ast.Import)]
+    if _taken(script.tree, module):
+        return None
+    if any(a.name == module and a.asname is None for n in wanted for a in n.names):
+        return ()
+    line = _import_line(script)
     return (Edit(line, 0, line, 0, f"import {module}\n"),)
 
 
-def _is_future(script: Script, line: int) -> bool:
-    return "__future__" in script.line(line - 1)
+def _import_line(script: Script) -> int:
+    """Where the first import stands that is none of the future; else the first statement."""
+    body = script.tree.body
+    if body and ast.get_docstring(script.tree, clean=False) is not None:
+        body = body[1:]
+    later = [n for n in body if not (isinstance(n, ast.ImportFrom) and n.module == "__future__")]
+    first = next((n for n in later if isinstance(n, (ast.Import, ast.ImportFrom))),
+                 later[0] if later else None)
+    if first is None:
+        return 1
+    above: list[ast.expr] = getattr(first, "decorator_list", [])
+    return min([first.lineno, *(d.lineno for d in above)])
+
+
+def _taken(tree: ast.Module, name: str) -> bool:
+    """Something else in the file has this name. Methods are no names of the file."""
+    methods = {id(n) for c in ast.walk(tree) if isinstance(c, ast.ClassDef) for n in c.body}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            taken = any(a.asname == name and a.name != name for a in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            taken = any((a.asname or a.name) in (name, "*") and not (
+                a.name == "*" and (node.module or "").startswith("torch")) for a in node.names)
+        elif isinstance(node, (*FUNCTIONS, ast.ClassDef)):
+            taken = node.name == name and id(node) not in methods
+        elif isinstance(node, ast.Name):
+            taken = node.id == name and not isinstance(node.ctx, ast.Load)
+        else:
+            taken = isinstance(node, ast.arg) and node.arg == name
+        if taken:
+            return True
+    return False
+
+
+def block_of(script: Script, node: ast.AST) -> list[ast.stmt]:
+    """The statements among which this one stands."""
+    for parent in ast.walk(script.tree):
+        for part in ("body", "orelse", "finalbody"):
+            block = getattr(parent, part, None)
+            if isinstance(block, list) and any(s is node for s in block):
+                return block
+    return []
+
+
+def text_between(script: Script, start: Spot, end: Spot) -> str:
+    """What stands between two places."""
+    lines = [line.encode("utf-8", "surrogatepass") for line in script.lines[start[0] - 1:end[0]]]
+    if lines:
+        lines[-1] = lines[-1][:end[1]]
+        lines[0] = lines[0][start[1]:]
+    return b"\n".join(lines).decode("utf-8", "replace")
 
 
 def _indent(script: Script, line: int) -> str | None:
-    """The white space before the statement; None where something else stands before it."""
+    """The white space before the statement; None where something else stands beside it."""
     statement = script.statement_at(line)
     column = getattr(statement.node, "col_offset", None) if statement is not None else None
     if statement is None or statement.line != line or column is None:
         return None
-    head = script.line(line)[:column]
-    text = script.line(statement.end_line)
-    end = getattr(statement.node, "end_col_offset", None)
-    rest = "" if end is None or hasattr(statement.node, "body") else \
-        text.encode()[end:].decode("utf-8", "ignore").strip()
-    return head if not head.strip() and not rest.startswith(";") else None
+    head = text_between(script, (line, 0), (line, column))
+    crowded = head.strip() or _rest(script, statement.node).startswith(";") or (
+        script.line(line - 1).endswith("\\"))
+    return None if crowded else head
 
 
-def _alone(script: Script, node: ast.AST) -> bool:
-    """The only statement of its block."""
-    for parent in ast.walk(script.tree):
-        for part in ("body", "orelse", "finalbody"):
-            block = getattr(parent, part, None)
-            if isinstance(block, list) and node in block:
-                return len(block) == 1
-    return True
+def _rest(script: Script, node: ast.AST) -> str:
+    """What stands behind a simple statement on its last line."""
+    if hasattr(node, "body"):
+        return ""
+    _, (line, column) = _span(node)
+    return script.line(line).encode("utf-8", "surrogatepass")[column:].decode(
+        "utf-8", "replace").strip()
 
 
-def _span(node: ast.AST) -> tuple[tuple[int, int], tuple[int, int]]:
+def _span(node: ast.AST) -> tuple[Spot, Spot]:
     start = (getattr(node, "lineno", 0), getattr(node, "col_offset", 0))
     return start, (getattr(node, "end_lineno", 0) or 0, getattr(node, "end_col_offset", 0) or 0)
-
-
-def _text(script: Script, start: tuple[int, int], end: tuple[int, int]) -> str:
-    lines = script.lines[start[0] - 1:end[0]]
-    return "\n".join(lines)[start[1]:] if len(lines) > 1 else lines[0][start[1]:end[1]]

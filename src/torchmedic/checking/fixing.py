@@ -1,24 +1,29 @@
-"""Makes the fixes that findings carry: in the file, or as a diff that shows them."""
+"""Makes the fixes that findings carry, and takes back each one that does not cure."""
 
 from __future__ import annotations
 
-import tokenize
-from collections.abc import Sequence
+import difflib
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torchmedic.output import replace_file
-from torchmedic.source import edits
+from torchmedic.source import documents, edits
 from torchmedic.source.script import Script
 
 if TYPE_CHECKING:
     from torchmedic.checking.session import Checker
-    from torchmedic.model import Edit, Finding
+    from torchmedic.model import Finding
+    from torchmedic.source.documents import Document
 
-ROUNDS = 8
+ROUNDS = 60
 """A fix may make room for another one; more rounds than this would be a loop."""
+
+Key = tuple[str, str, str]
+Filter = Callable[[Sequence["Finding"]], "list[Finding]"]
 
 
 @dataclass(slots=True)
@@ -26,11 +31,13 @@ class Mended:
     """A file after its fixes. left: findings that stay; why: what could not be mended."""
 
     file: str
-    before: str
-    after: str
+    before: Document
+    after: Document
     made: int = 0
     left: list[Finding] = field(default_factory=list)
     why: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    refused: set[Key] = field(default_factory=set)
 
 
 def wanted(finding: Finding, unsafe: bool) -> bool:
@@ -40,108 +47,140 @@ def wanted(finding: Finding, unsafe: bool) -> bool:
         fix.safety == "safe" or (unsafe and fix.safety == "unsafe"))
 
 
-def mended(checker: Checker, file: str, text: str, findings: Sequence[Finding],
-           unsafe: bool) -> Mended:
-    """The text with every fix made that can be; nothing is written.
+def mended(checker: Checker, file: str, document: Document, unsafe: bool,
+           chosen: Filter = list) -> Mended:
+    """The document with every fix made that can be; nothing is written.
 
-    A fix that leaves the text unreadable, or its own finding in place, is taken back.
+    chosen: of the findings of the file, those to mend; such as those that no baseline holds.
     """
-    result = Mended(file, text, text, left=list(findings))
-    refused: set[tuple[str, tuple[Edit, ...]]] = set()
+    result = Mended(file, document, document)
+    script = Script.parse(document.source, file)
+    if script is None:
+        return result
+    checked = checker.script(script)
+    result.left, result.notes = checked.findings, checked.notes
+    mine = chosen(result.left)
+    result.refused = {_key(f, document) for f in result.left if f not in mine}
     for _ in range(ROUNDS):
-        todo = [f for f in result.left if wanted(f, unsafe) and _key(f) not in refused]
-        if not todo:
-            break
-        if not _round(checker, result, todo, refused):
+        todo = [f for f in result.left if wanted(f, unsafe) and _here(f, file)
+                and _key(f, result.after) not in result.refused]
+        if not todo or not _some(checker, result, todo):
             break
     return result
 
 
-def _round(checker: Checker, result: Mended, todo: list[Finding],
-           refused: set[tuple[str, tuple[Edit, ...]]]) -> bool:
-    """Makes what can be made together; else one after the other, to see which one does harm."""
-    together = _tried(checker, result, todo)
-    if together is not None:
-        return _take(result, together)
-    for finding in todo:
-        alone = _tried(checker, result, [finding])
-        if alone is not None:
-            return _take(result, alone)
-        refused.add(_key(finding))
-        line = finding.where.line if finding.where else 0
-        result.why.append(f"{result.file}:{line}: the fix of {finding.rule} was not made: it "
-                          "would not have cured it")
+def _here(finding: Finding, file: str) -> bool:
+    return finding.where is not None and finding.where.file == file
+
+
+def _some(checker: Checker, result: Mended, todo: Sequence[Finding]) -> bool:
+    """Makes as many at once as cure; of one that does not it is said. False: nothing to do."""
+    trouble = _tried(checker, result, todo)
+    if trouble is None:
+        return True
+    if len(todo) > 1:
+        half = len(todo) // 2
+        before = result.after
+        _some(checker, result, todo[:half])
+        # What the first half changed has moved the other's places.
+        return result.after is not before or _some(checker, result, todo[half:])
+    finding = todo[0]
+    result.refused.add(_key(finding, result.after))
+    line = finding.where.line if finding.where else 0
+    result.why.append(f"{result.file}:{line}: the fix of {finding.rule} was not made: {trouble}")
     return True
 
 
-def _tried(checker: Checker, result: Mended,
-           todo: list[Finding]) -> tuple[str, list[Finding], int] | None:
-    """(text, what is still found, fixes made); None when a fix did not cure its finding."""
+def _tried(checker: Checker, result: Mended, todo: Sequence[Finding]) -> str | None:
+    """Makes these fixes; when one does harm, none, and what is wrong with them."""
+    chosen, made = edits.compatible([f.fix.edits for f in todo if f.fix])
+    done = [f for f, yes in zip(todo, made, strict=True) if yes]
     try:
-        text, made = edits.applied(result.after, [f.fix.edits for f in todo if f.fix])
-    except edits.Unfit:
-        return None
-    script = Script.parse(text, result.file)
-    if not any(made) or text == result.after or script is None:
-        return None
-    left = checker.script(script).findings
-    cured = sum(made)
-    before = _count(result.left, todo)
-    if any(_count(left, [f]) > before - sum(
-            1 for g, done in zip(todo, made, strict=True) if done and g.rule == f.rule)
-            for f in todo):
-        return None
-    return text, left, cured
+        after = result.after.edited(chosen)
+    except edits.Unfit as error:
+        return str(error)
+    script = Script.parse(after.source, result.file)
+    if script is None:
+        return "Python could not read what it makes"
+    if not done or after.raw == result.after.raw:
+        return "it changes nothing"
+    checked = checker.script(script)
+    trouble = _trouble(result, after, done, checked.findings) or next(
+        (note for note in checked.notes if note not in result.notes), None)
+    if trouble is None:
+        result.after, result.left = after, checked.findings
+        result.made += len(done)
+    return trouble
 
 
-def _count(findings: Sequence[Finding], rules: Sequence[Finding]) -> int:
-    names = {f.rule for f in rules}
-    return sum(1 for f in findings if f.rule in names)
+def _trouble(result: Mended, after: Document, done: Sequence[Finding],
+             left: Sequence[Finding]) -> str | None:
+    """What these fixes left or brought."""
+    before, now = (Counter(f.rule for f in found) for found in (result.left, left))
+    mine = Counter(f.rule for f in done)
+    came_from = _origins(result.after.source, after.source)
+    for rule, count in mine.items():
+        if now[rule] <= before[rule] - count:
+            continue
+        cured = {f.where.line for f in done if f.rule == rule and f.where}
+        stay = [came_from.get(f.where.line or 0) for f in left if f.rule == rule and f.where]
+        if any(line is None or line in cured for line in stay):
+            return "it would not have cured it"
+    fresh = next((f for f in left if now[f.rule] > before[f.rule] and f.rule not in mine
+                  and f.severity != "info"), None)
+    return f"it would have brought {fresh.rule}" if fresh else None
 
 
-def _take(result: Mended, done: tuple[str, list[Finding], int]) -> bool:
-    result.after, result.left, made = done
-    result.made += made
-    return True
+def _origins(before: str, after: str) -> dict[int, int]:
+    """For each line that stayed or was changed: its number before."""
+    old, new = before.split("\n"), after.split("\n")
+    found = {}
+    for what, a, end, b, last in difflib.SequenceMatcher(None, old, new, False).get_opcodes():
+        if what == "equal" or (what == "replace" and end - a == last - b):
+            found.update({b + i + 1: a + i + 1 for i in range(end - a)})
+    return found
 
 
-def _key(finding: Finding) -> tuple[str, tuple[Edit, ...]]:
-    return finding.rule, finding.fix.edits if finding.fix else ()
+def _key(finding: Finding, document: Document) -> Key:
+    line = finding.where.line if finding.where else None
+    lines = document.source.split("\n")
+    return finding.rule, finding.message, lines[line - 1] if line and line <= len(lines) else ""
 
 
-def read(file: str) -> tuple[str, str, str]:
-    """(text with `\\n` line ends, its encoding, its own line end)."""
-    data = Path(file).read_bytes()
-    encoding = tokenize.detect_encoding(BytesIO(data).readline)[0]
-    text = data.decode(encoding)
-    ending = "\r\n" if "\r\n" in text else "\n"
-    return text.replace("\r\n", "\n"), encoding, ending
-
-
-def write(done: Mended, encoding: str, ending: str) -> str | None:
+def write(done: Mended, data: bytes, encoding: str) -> str | None:
     """Puts the mended text in the file's place; says why not where that is so."""
+    path = Path(done.file)
     try:
-        if read(done.file)[0] != done.before:
+        if path.read_bytes() != data:
             return f"{done.file} changed meanwhile and was not mended"
-        text = done.after.replace("\n", ending) if ending != "\n" else done.after
-        replace_file(Path(done.file), text, encoding=encoding, errors="strict")
+        if not os.access(path, os.W_OK):
+            return f"{done.file} was not mended: it is read-only"
+        replace_file(path, done.after.raw, encoding=encoding, errors="strict")
     except (OSError, UnicodeError) as error:
         return f"{done.file} was not mended: {getattr(error, 'strerror', None) or error}"
     return None
 
 
-def with_diff(findings: Sequence[Finding], texts: dict[str, str]) -> list[Finding]:
-    """Each exact fix with its diff. texts: the source of each file, by its path."""
+def with_diff(findings: Sequence[Finding], files: dict[str, Document]) -> list[Finding]:
+    """Each exact fix with its diff; one that does not fit the file is no longer exact."""
     told = []
     for finding in findings:
         fix, where = finding.fix, finding.where
-        text = texts.get(where.file or "") if where else None
-        if fix is not None and fix.edits and fix.diff is None and text is not None and where:
+        document = files.get(where.file or "") if where else None
+        if fix is not None and fix.edits and fix.diff is None and document is not None and where:
             try:
-                changed, _ = edits.applied(text, [fix.edits])
-                diff = edits.difference(text, changed, where.file or "")
+                changed = document.edited(fix.edits).source
+                diff = edits.difference(document.source, changed, where.file or "")
                 finding = replace(finding, fix=replace(fix, diff=diff))
             except edits.Unfit:
                 finding = replace(finding, fix=replace(fix, edits=()))
         told.append(finding)
     return told
+
+
+def document_of(file: str) -> tuple[Document, bytes, str] | str:
+    """The file as it can be changed, its bytes and encoding; else why it can't be."""
+    try:
+        return documents.read(file)
+    except (OSError, SyntaxError, ValueError, LookupError) as error:
+        return getattr(error, "strerror", None) or str(error)

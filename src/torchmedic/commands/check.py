@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -70,10 +71,9 @@ def execute(args: argparse.Namespace) -> int:
     if args.fix or args.diff:
         from torchmedic.checking.mending import mend
 
-        done = mend(checked, settings, unsafe=args.unsafe_fixes, write=not args.diff)
+        done = mend(checked, settings, args.unsafe_fixes, not args.diff, baseline)
         if args.diff:
-            print(done.diff, end="")
-            return 1 if done.diff and not args.exit_zero else 0
+            return _shown(done.diff, checked.notes, args)
     if args.statistics:
         return _counted(checked.findings, args)
     _told(_diagnosis(checked, args), args)
@@ -115,7 +115,7 @@ def _checked(args: argparse.Namespace, settings: Settings) -> Checked:
 
 
 def _standard_input(args: argparse.Namespace, settings: Settings) -> Checked:
-    if args.paths != ["-"] or args.fix:
+    if args.paths != ["-"] or args.fix or args.diff:
         raise UserError("standard input is checked alone, and not mended")
     from torchmedic.checking.session import Checked, Checker
     from torchmedic.source.files import Unreadable, parsed
@@ -125,6 +125,17 @@ def _standard_input(args: argparse.Namespace, settings: Settings) -> Checked:
     except Unreadable as error:
         return Checked(notes=[f"standard input was not checked: {error}"])
     return Checker(settings).script(script)
+
+
+def _shown(diff: str, notes: Sequence[str], args: argparse.Namespace) -> int:
+    """The changes as they are for a pipe or a file, and harmless on a terminal."""
+    from torchmedic.report.escape import visible, write_encodable
+
+    with output.opened(args.output_file) as stream:
+        write_encodable(visible(diff) if stream.isatty() else diff, stream)
+    for note in notes:
+        print(f"torchmedic check: {visible(note)}", file=sys.stderr)
+    return 1 if diff and not args.exit_zero else 0
 
 
 def _written(checked: Checked, file: Path) -> int:

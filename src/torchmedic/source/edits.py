@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import ast
+import re
+import warnings
 from collections.abc import Iterable, Sequence
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from torchmedic.model import Edit
 
 Span = tuple[tuple[int, int], tuple[int, int]]
+LINE_END = re.compile(r"\r\n|\r|\n")
 
 
 class Unfit(ValueError):
@@ -17,31 +21,52 @@ class Unfit(ValueError):
 
 
 def applied(text: str, fixes: Iterable[Sequence[Edit]]) -> tuple[str, list[bool]]:
-    """The text with each fix's edits made, or none of that fix's, and which fixes were made.
+    """The text with each fix's edits made, or none of that fix's, and which fixes were made."""
+    edits, made = compatible(fixes)
+    return edited(text, edits), made
 
-    Of fixes that touch the same place the first is made. Lines end as in the text (`\\n`).
-    """
-    lines = text.split("\n")
-    taken: list[Span] = []
-    edits: list[Edit] = []
+
+def compatible(fixes: Iterable[Sequence[Edit]]) -> tuple[list[Edit], list[bool]]:
+    """The edits that can be made together: of fixes that touch one place the first is made."""
+    taken: list[Edit] = []
     made = []
     for fix in fixes:
-        wanted = [edit for edit in fix if edit not in edits]  # the same import, for several fixes
-        spans = [_span(edit) for edit in wanted]
-        free = bool(fix) and not any(_overlap(span, other) for span in spans for other in taken)
+        wanted = [edit for edit in fix if edit not in taken]  # the same import, for several fixes
+        pairs = [(one, other) for one in wanted for other in taken]
+        free = bool(fix) and not any(_overlap(one, other)
+                                     for one, other in (*pairs, *combinations(wanted, 2)))
         made.append(free)
         if free:
-            taken += spans
-            edits += wanted
+            taken += wanted
+    return taken, made
+
+
+def edited(text: str, edits: Iterable[Edit]) -> str:
+    """The text with these edits made. Every line keeps its own end; new ones get their
+    neighbour's."""
+    starts = [0, *(match.end() for match in LINE_END.finditer(text))]
     for edit in sorted(edits, key=_span, reverse=True):
-        _make(lines, edit)
-    return "\n".join(lines), made
+        start = _offset(text, starts, edit.line, edit.column)
+        end = _offset(text, starts, edit.end_line, edit.end_column)
+        if end < start:
+            raise Unfit(f"line {edit.line} ends before it starts")
+        near = LINE_END.search(text, start) or LINE_END.search(text)
+        new = edit.text.replace("\n", near.group()) if near else edit.text
+        text = text[:start] + new + text[end:]
+    return text
+
+
+def unified(text: str) -> str:
+    """With `\\n` at the end of each line, as edits and findings count them."""
+    return LINE_END.sub("\n", text)
 
 
 def parses(text: str) -> bool:
     """Whether Python still reads it."""
     try:
-        ast.parse(text)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     return True
@@ -51,36 +76,38 @@ def _span(edit: Edit) -> Span:
     return (edit.line, edit.column), (edit.end_line, edit.end_column)
 
 
-def _overlap(one: Span, other: Span) -> bool:
+def _overlap(one: Edit, other: Edit) -> bool:
     """They share a character, or insert at the same place."""
-    if one[0] == one[1] and other[0] == other[1]:
-        return one[0] == other[0]
-    return one[0] < other[1] and other[0] < one[1]
+    (start, end), (first, last) = _span(one), _span(other)
+    if start == end and first == last:
+        return start == first
+    return start < last and first < end
 
 
-def _make(lines: list[str], edit: Edit) -> None:
-    if not 1 <= edit.line <= edit.end_line <= len(lines):
-        raise Unfit(f"line {edit.line} to {edit.end_line} of {len(lines)}")
-    head = _cut(lines[edit.line - 1], edit.column)[0]
-    tail = _cut(lines[edit.end_line - 1], edit.end_column)[1]
-    lines[edit.line - 1:edit.end_line] = (head + edit.text + tail).split("\n")
-
-
-def _cut(line: str, column: int) -> tuple[str, str]:
-    """At a column in UTF-8 bytes."""
-    data = line.encode("utf-8", "surrogatepass")
+def _offset(text: str, starts: Sequence[int], line: int, column: int) -> int:
+    """Where a column in UTF-8 bytes is in the text."""
+    if not 1 <= line <= len(starts):
+        raise Unfit(f"line {line} of {len(starts)}")
+    stop = starts[line] if line < len(starts) else len(text)
+    data = text[starts[line - 1]:stop].rstrip("\r\n").encode("utf-8", "surrogatepass")
     if not 0 <= column <= len(data):
         raise Unfit(f"column {column} of {len(data)}")
     try:
-        return data[:column].decode("utf-8"), data[column:].decode("utf-8", "surrogatepass")
+        return starts[line - 1] + len(data[:column].decode("utf-8", "surrogatepass"))
     except UnicodeDecodeError:
         raise Unfit(f"column {column} is inside a character") from None
 
 
 def difference(before: str, after: str, name: str) -> str:
-    """The change as a unified diff, with the file's name on both sides."""
+    """The change as a unified diff that `patch` and `git apply` take."""
     import difflib
 
-    lines = difflib.unified_diff(
-        before.splitlines(), after.splitlines(), f"a/{name}", f"b/{name}", lineterm="", n=3)
-    return "\n".join(lines)
+    shown = name.lstrip("/")
+    lines = difflib.unified_diff(_lines(before), _lines(after), f"a/{shown}", f"b/{shown}",
+                                 lineterm="\n", n=3)
+    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
+                   for line in lines)
+
+
+def _lines(text: str) -> list[str]:
+    return re.findall(r"[^\n]*\n|[^\n]+", text)

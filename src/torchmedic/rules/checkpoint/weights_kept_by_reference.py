@@ -68,7 +68,8 @@ def _model(script: Script, trace: Trace, event: Event) -> Iterator[Problem]:
 def _edits(script: Script, event: Event, given: ast.AST | None) -> changes.Edits:
     if event.file != script.file or given is None:
         return ()
-    return (*changes.wrapping(given, "copy.deepcopy(", ")"), *changes.importing(script, "copy"))
+    added = changes.importing(script, "copy")
+    return () if added is None else (*changes.wrapping(given, "copy.deepcopy(", ")"), *added)
 
 
 def _is_state(value: Value) -> bool:

@@ -15,6 +15,7 @@ When the sum or the list is itself what goes backward, as in several losses adde
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -112,13 +113,11 @@ def _returned(trace: Trace, event: Event) -> bool:
 
 
 def _problem(trace: Trace, event: Event) -> Problem:
-    import ast
-
     value = (event.node.value if event.kind == "keep" else event.node.args[-1])  # type: ignore
     text = ast.unparse(value)
     text = text if len(text) < 60 else "the tensor"
     what = f"adds `{text}`" if event.kind == "keep" else f"appends `{text}`"
-    text = f"({text})" if isinstance(value, ast.BinOp) else text
+    text = f"({text})" if isinstance(value, ast.BinOp) and text != "the tensor" else text
     cure = f"`{text}.item()` or `{text}.detach()`" if event.kind == "keep" else \
         f"`{text}.detach()`"
     return Problem(
@@ -129,10 +128,8 @@ def _problem(trace: Trace, event: Event) -> Problem:
         fix=Fix(f"keep {cure}", "", "safe", edits=_edits(trace, event, value)))
 
 
-def _edits(trace: Trace, event: Event, value: object) -> changes.Edits:
+def _edits(trace: Trace, event: Event, value: ast.AST) -> changes.Edits:
     """Detached it stays a tensor, which whatever reads it may rely on."""
-    import ast
-
     options = event.value.options() if event.value is not None else ()
     if event.file != trace.script.file or any(o.kind != "tensor" for o in options):
         return ()

@@ -54,7 +54,7 @@ def _edits(script: Script, event: Event) -> changes.Edits:
     node = event.node
     if event.file != script.file or not isinstance(node, ast.Call):
         return ()
-    return changes.replacing(node, f"{ast.unparse(node.func)}()")
+    return changes.emptying(script, node)
 
 
 def _program(kind: str, call: str) -> str:
