@@ -17,7 +17,8 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torchmedic.model import Edit, Evidence, Fix, Place, Problem, Rule, fires, quiet
+from torchmedic import changes
+from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.source.flow import Trace, Value, trace_of
 from torchmedic.source.paths import FUNCTIONS
 from torchmedic.trainings import MODEL, training
@@ -34,7 +35,7 @@ def in_source(script: Script) -> Iterator[Problem]:
         return
     calls = [n for n in ast.walk(script.tree) if isinstance(n, ast.Call) and _moves(n)]
     loader = _loader(script, trace_of(script))
-    if not calls or loader is None:
+    if not calls or loader is None or _stays(script, loader, calls[0]):
         return
     call = calls[0]
     surely = "cuda" in ast.unparse(call)
@@ -46,7 +47,8 @@ def in_source(script: Script) -> Iterator[Problem]:
                     function=function.name if function else None),
         severity="warning" if surely else "info", confidence="certain" if surely else "likely",
         evidence=(Evidence(f"line {line}: `DataLoader` without `pin_memory=True`", "source"),),
-        fix=Fix("`pin_memory=True` in the loader", "", "safe", edits=_edits(loader.node)))
+        fix=Fix("`pin_memory=True` in the loader", "", "safe", edits=changes.with_keyword(
+            script, loader.node, "pin_memory", "True")))
 
 
 def _moves(node: ast.Call) -> bool:
@@ -68,23 +70,23 @@ def _loader(script: Script, trace: Trace) -> Value | None:
     return loaders[0] if loaders and not pinned and not by_hand else None
 
 
+def _stays(script: Script, loader: Value, move: ast.Call) -> bool:
+    """The loader is gone through in a function of its own, and never leaves it."""
+    line = getattr(loader.node, "lineno", 0)
+    function = script.function_at(line)
+    if function is None or function == script.function_at(move.lineno):
+        return False
+    names = {t.id for n in ast.walk(function.node) if isinstance(n, ast.Assign)
+             and n.value is loader.node for t in n.targets if isinstance(t, ast.Name)}
+    gone = {id(n.iter) for n in ast.walk(function.node)
+            if isinstance(n, (ast.For, ast.comprehension))}
+    return bool(names) and all(
+        id(n) in gone for n in ast.walk(function.node)
+        if isinstance(n, ast.Name) and n.id in names and isinstance(n.ctx, ast.Load))
+
+
 def _pins(given: Value | None) -> bool:
     return given is not None and not (given.kind == "const" and given.data is False)
-
-
-def _edits(call: ast.AST | None) -> tuple[Edit, ...]:
-    if not isinstance(call, ast.Call):
-        return ()
-    for given in call.keywords:
-        if given.arg == "pin_memory":
-            return (Edit(given.value.lineno, given.value.col_offset, given.value.end_lineno or 0,
-                         given.value.end_col_offset or 0, "True"),)
-    parts = [*call.args, *(k.value for k in call.keywords)]
-    if not parts:
-        return ()
-    last = max(parts, key=lambda n: (n.end_lineno or 0, n.end_col_offset or 0))
-    at = last.end_lineno or last.lineno, last.end_col_offset or 0
-    return (Edit(*at, *at, ", pin_memory=True"),)
 
 
 _MOVE = """
@@ -97,6 +99,24 @@ optimizer.step()
 _CUDA = MODEL + "model.cuda()\n"
 _PINNED = _CUDA.replace("batch_size=8", "batch_size=8, pin_memory=True")
 
+_ELSEWHERE = """
+import torch
+from torch.utils.data import DataLoader
+
+
+def everything(data):
+    loader = DataLoader(data, batch_size=64)
+    return torch.cat([part for part in loader])
+
+
+class Ahead:
+    def __init__(self, loader):
+        self.rounds = iter(loader)
+
+    def take(self):
+        return next(self.rounds).cuda(non_blocking=True)
+"""
+
 RULE = Rule(
     name="non-blocking-without-pinned-memory", doc=__doc__, category="code", severity="warning",
     in_source=in_source, examples=(
@@ -106,6 +126,7 @@ RULE = Rule(
             "device = torch.device('cuda' if torch.cuda.is_available() else 'cpu')\n")),
             kind="source", title="maybe on the cpu"),
         quiet(training(_MOVE, setup=_PINNED), kind="source", title="pinned"),
+        quiet(_ELSEWHERE, kind="source", title="another loader"),
         quiet(training(_MOVE.replace("non_blocking=True", ""), setup=_CUDA), kind="source",
               title="blocking"),
     ),

@@ -179,6 +179,13 @@ loss.backward()
 optimizer.step()
 samples += count
 """
+_HELPER = """
+def both(out, y):
+    one = F.mse_loss(out, out * 0)
+    one /= 2.0
+    one = one + criterion(out, y)
+    return one
+"""
 _GUARDED = _VALIDATION.replace("for x", "torch.set_grad_enabled(False)\nfor x")
 
 RULE = Rule(
@@ -202,6 +209,8 @@ RULE = Rule(
               title="detached where it went backward"),
         quiet(training(_COUNTED, before="samples = 0", more="wrapped = nn.DataParallel(model)\n"),
               kind="source", title="a number beside the loss"),
+        quiet(training(_SUM.replace("criterion(model(x), y)", "both(model(x), y)").replace(
+            "total += loss", ""), more=_HELPER), kind="source", title="a loss in two parts"),
         quiet(training(_JOINT), kind="source", title="summed before backward"),
         quiet(training(after=_GUARDED), kind="source", title="without gradients"),
     ),

@@ -26,6 +26,7 @@ from torchmedic.remedies import raised
 from torchmedic.shapes import numbers, written
 from torchmedic.source.flow import trace_of
 from torchmedic.source.flow.training import place
+from torchmedic.source.flow.values import is_module
 from torchmedic.trainings import module
 from torchmedic.wording import plural
 
@@ -62,7 +63,7 @@ def in_source(script: Script) -> Iterator[Problem]:
         direct = old.type in KEPT or (
             getattr(old.node, "lineno", 0) == getattr(old.act_node, "lineno", 1))
         if operation and direct and (event.kind != "keep" or isinstance(
-                node, ast.AugAssign)) and not _asks(script, event):
+                node, ast.AugAssign)) and _trained(event) and not _asks(script, event):
             seen.add(id(node))
             name = event.more.get("name") or ast.unparse(_changed(node))
             yield Problem(
@@ -72,6 +73,12 @@ def in_source(script: Script) -> Iterator[Problem]:
                                    "source"),),
                 fix=Fix(f"write it out of place: `{name} = {name} + …`" if event.kind == "keep"
                         else f"work on `{name}.clone()`, or write it out of place", "", "unsafe"))
+
+
+def _trained(event: Event) -> bool:
+    """Part of a model, not of what is done with its output afterwards."""
+    call = next((f for f in reversed(event.frames) if f.kind == "call"), None)
+    return call is None or is_module(call.value)
 
 
 def _asks(script: Script, event: Event) -> bool:
@@ -145,6 +152,13 @@ gate = torch.sigmoid(layer(x))
 gate.sum().backward()
 """
 
+_CHOICE = """
+def best(scores):
+    chances = torch.sigmoid(scores)
+    chances[chances < 0.5] = 0
+    return chances.topk(2)
+"""
+
 RULE = Rule(
     name="in-place-on-saved-tensor", doc=__doc__, category="code", in_failure=in_failure,
     in_source=in_source, examples=(
@@ -154,6 +168,8 @@ RULE = Rule(
               title="out of place in source"),
         quiet(module("g = torch.sigmoid(self.layer(x))\nif not g.requires_grad:\n"
                      "    g.mul_(2)\nreturn g"), kind="source", title="no gradients there"),
+        quiet(module("return best(self.layer(x))", more=_CHOICE), kind="source",
+              title="what is done with an output"),
         quiet(module("g = self.layer(x)\ng += x.sum()\nreturn g"), kind="source",
               title="output that nothing keeps"),
         fires(_PROGRAM % "gate += x", "a tensor (2, 3) that backward needs was changed in place",

@@ -72,7 +72,7 @@ def _problem(trace: Trace, event: Event, owner: Value, value: Value) -> Problem 
         return _said(trace, event, f"`{name}` is set before `super().__init__()`",
                      "`super().__init__()` as the first line of `__init__`",
                      _constructed(trace, event, owner))
-    if value.kind in ("list", "dict") and _layers(value) and not _registered(trace, event, value):
+    if value.kind in ("list", "dict") and _layers(value, owner) and not _registered(trace, event, value):
         kind = "ModuleList" if value.kind == "list" else "ModuleDict"
         return _said(trace, event, f"the layers in `{name}` are in a plain {value.kind}: the model "
                      "does not know them", f"`nn.{kind}(…)`", _wrapped(trace, event, kind))
@@ -143,11 +143,13 @@ def _base_calls(node: ast.AST | None) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _layers(value: Value) -> bool:
+def _layers(value: Value, owner: Value) -> bool:
     """Layers with parameters that were made for this list."""
     held = [o for i in (*value.items, *value.attrs.values()) for o in i.options()]
     made = [o for o in held if is_module(o) and o.kind != "criterion" and o.name not in BARE
             and (o.kind == "instance" or o.type.startswith("torch.nn."))]
+    if any(o is owner for o in held):
+        return False  # no module can hold itself: the list is for something else
     return bool(made) and len(made) == len(held) and all(_inside(o, value) for o in made)
 
 
@@ -199,6 +201,9 @@ RULE = Rule(
               title="local list"),
         quiet(module(_LOOP, init=_LIST + "\nfor i, layer in enumerate(self.layers):\n"
                      "    self.add_module(str(i), layer)"), kind="source", title="added"),
+        quiet(module("return self.steps[0](x)", init="self.body = nn.Linear(8, 3)\n"
+                     "self.steps = []\nself.steps.append(nn.Sequential(self.body))\n"
+                     "self.steps.append(self)"), kind="source", title="with itself in it"),
         quiet(module("return self.teacher[0](x)", init="self.teacher = [torch.load('t.pt')]"),
               kind="source", title="hidden"),
     ),

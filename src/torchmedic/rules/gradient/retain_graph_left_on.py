@@ -39,7 +39,7 @@ def in_source(script: Script) -> Iterator[Problem]:
         flag = (event.more.get("kwargs") or {}).get("retain_graph")
         if flag is None or flag.kind != "const" or flag.data is not True:
             continue
-        if event.loops and _alone(trace, event):
+        if event.loops and _alone(trace, event) and not _callers(script, event):
             yield Problem(
                 "`retain_graph=True` keeps the graph of each batch, and no other backward uses it",
                 where=place(script.file, event), confidence="likely",
@@ -47,6 +47,15 @@ def in_source(script: Script) -> Iterator[Problem]:
                                    "from", "source"),),
                 fix=Fix("`backward()` without it; detach what goes from batch to batch", "",
                         "unsafe", edits=_edits(script, event)))
+
+
+def _callers(script: Script, event: Event) -> bool:
+    """Who calls this function says whether the graph is kept."""
+    function = script.function_at(event.line)
+    given = {k.value.id for k in getattr(event.node, "keywords", ())
+             if k.arg == "retain_graph" and isinstance(k.value, ast.Name)}
+    return function is not None and any(
+        a.arg in given for a in ast.walk(function.node) if isinstance(a, ast.arg))
 
 
 def _edits(script: Script, event: Event) -> changes.Edits:
@@ -88,6 +97,11 @@ slope = torch.autograd.grad(loss, list(model.parameters()))
 optimizer.step()
 """
 
+_SCORE = """
+def score(x, y, keep=True):
+    criterion(model(x), y).backward(retain_graph=keep)
+"""
+
 RULE = Rule(
     name="retain-graph-left-on", doc=__doc__, category="code", severity="warning",
     in_source=in_source, examples=(
@@ -95,6 +109,7 @@ RULE = Rule(
               line="retain_graph=True", title="left on"),
         quiet(training(), kind="source", title="off"),
         quiet(training(_TWO), kind="source", title="two losses of one output"),
+        quiet(training("score(x, y)", more=_SCORE), kind="source", title="the caller says"),
         quiet(training(_PENALTY), kind="source", title="gradients again"),
     ),
 )

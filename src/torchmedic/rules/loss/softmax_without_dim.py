@@ -46,10 +46,17 @@ def _lacks(event: Event) -> bool:
         layer = event.target
         return layer is not None and layer.type in LAYERS and not layer.args and not layer.kwargs
     args, kwargs = event.more["args"], event.more["kwargs"]
-    if event.more["name"] == "gumbel_softmax":
-        return False  # it takes the last axis
+    if event.more["name"] == "gumbel_softmax" or _asked(event):
+        return False  # the first takes the last axis
     return len(args) < WITH_DIM and "dim" not in kwargs and "axis" not in kwargs and not any(
         a.type == "starred" for a in args) and "**" not in kwargs
+
+
+def _asked(event: Event) -> bool:
+    """Whether it is a softmax is what decides how it is called: `if self.act is F.softmax:`."""
+    called = ast.unparse(event.node.func) if isinstance(event.node, ast.Call) else ""
+    return any(called in ast.unparse(f.node.test) for f in event.branches
+               if isinstance(f.node, (ast.If, ast.IfExp)))
 
 
 RULE = Rule(
@@ -63,6 +70,10 @@ RULE = Rule(
               kind="source", line="nn.Softmax()", title="layer"),
         quiet(module("return self.layer(x).softmax(-1)"), kind="source", title="position"),
         quiet(module("return F.softmax(self.layer(x), dim=1)"), kind="source", title="named"),
+        quiet(module("x = self.layer(x)\nif self.act is F.softmax:\n"
+                     "    return self.act(x, dim=-1)\nelse:\n    return self.act(x)",
+                     init="self.layer, self.act = nn.Linear(8, 3), F.softmax"), kind="source",
+              title="asked before"),
         quiet(module("return F.gumbel_softmax(self.layer(x), hard=True)"), kind="source",
               title="has a default"),
         quiet(module("return nn.Softmax(1)(self.layer(x))"), kind="source", title="given layer"),

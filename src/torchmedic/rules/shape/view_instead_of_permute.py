@@ -16,6 +16,7 @@ When one of the exchanged axes has length 1.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -23,9 +24,11 @@ from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.source.axes import Reordering, reorderings
 
 if TYPE_CHECKING:
+    from torchmedic.source.blocks import Function
     from torchmedic.source.script import Script
 
 
+PADS = re.compile(r"(?:^|\.)(?:pad|cat|concat)$")
 SOURCE_WORDS = ("view", "reshape")
 
 
@@ -33,6 +36,8 @@ def in_source(script: Script) -> Iterator[Problem]:
     for found in reorderings(script):
         line = found.node.end_lineno or found.node.lineno
         function = script.function_at(line)
+        if _padded(function, found):
+            continue
         axes = ", ".join(name or "_" for name in found.axes)
         call = ast.unparse(found.node)
         yield Problem(
@@ -44,6 +49,14 @@ def in_source(script: Script) -> Iterator[Problem]:
                                "source"),),
             confidence="likely", fix=_fix(found),
         )
+
+
+def _padded(function: Function | None, found: Reordering) -> bool:
+    """A column put in front shifts each row by one more: how relative positions are aligned."""
+    return function is not None and any(
+        isinstance(n, ast.Assign) and isinstance(n.value, ast.Call)
+        and PADS.search(ast.unparse(n.value.func))
+        and found.receiver in (ast.unparse(t) for t in n.targets) for n in ast.walk(function.node))
 
 
 def _fix(found: Reordering) -> Fix:
@@ -80,6 +93,7 @@ _RIGHT = {
     "pooled to one": ("b, c, _, _ = x.size()", "x = x.view(b, -1, c)"),
     "star": ("b, *rest = x.shape", "x = x.view(-1, b)"),
     "a size of two axes": ("b, h, w, c, _, _ = x.shape", "x = x.reshape(b * h * w, c, h, w)"),
+    "skewed": ("x = F.pad(x, (1, 0))", "b, n, q, k = x.shape", "x = x.view(b, n, k, q)[:, :, 1:]"),
     "windows": ("b, h, w, c = x.shape", "x = x.view(b, h // 7, 7, w // 7, 7, c)"),
 }
 _WRONG = (

@@ -16,6 +16,7 @@ from torchmedic.source.paths import FUNCTIONS
 
 DEEPEST = 14
 MODULE_BASES = ("Module", "LightningModule", "PreTrainedModel")
+NOT_TORCH = ("flax", "haiku", "jax", "keras", "mlx", "paddle", "sonnet", "tensorflow", "tinygrad")
 DATASET_BASES = ("Dataset", "IterableDataset", "TensorDataset")
 
 
@@ -182,6 +183,8 @@ class Calls(Methods, External):
                 return str(base.data)
             if base.kind == "external":
                 last = base.type.rpartition(".")[2]
+                if base.type.partition(".")[0] in NOT_TORCH:
+                    return ""
                 if last in MODULE_BASES or base.type.startswith("torch.nn."):
                     return "module"
                 if last in DATASET_BASES:

@@ -135,6 +135,7 @@ class Interpreter(Calls):
             self.keep(node, node.target, old, new, made)
         elif old.kind == "tensor":
             self.event("inplace", node, old)
+        made.loops = made.loops or old.loops  # it lives as long as what it is added to
         self.assign(node.target, made, node, again=True)
 
     def do_Return(self, node: ast.Return) -> bool:
