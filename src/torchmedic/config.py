@@ -1,12 +1,12 @@
 """Settings of `check`: `[tool.torchmedic]` in pyproject.toml, or torchmedic.toml.
 
-The first of them that is found from the working folder upwards counts; a pyproject.toml without
-that table is passed over. Keys are spelled as ruff spells them.
+The first of them that is found from the working folder upwards counts for every file of a check; a
+pyproject.toml without that table is passed over. Keys are spelled as ruff spells them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,25 +14,35 @@ from typing import Any
 from torchmedic.output import UserError
 
 NAMES = ("torchmedic.toml", "pyproject.toml")
-LISTS = ("select", "ignore", "extend-select", "exclude", "extend-exclude")
+LISTS = ("select", "ignore", "extend-select", "extend-ignore", "exclude", "extend-exclude")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What one place says of rules: names of rules or families, or `all`. source: its file."""
+
+    select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    source: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """select, ignore: names of rules or families, or `all`; ignore wins.
+    """choices: the file's and the command line's; `selection.py` says which word wins.
 
     per_file_ignores: pattern of paths → what to ignore in them. Patterns are relative to `root`,
     the folder of the file that holds the settings.
     """
 
     root: Path
-    select: tuple[str, ...] = ("all",)
-    ignore: tuple[str, ...] = ()
+    choices: tuple[Choice, ...] = (Choice(("all",)),)
     per_file_ignores: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     exclude: tuple[str, ...] = ()
     baseline: Path | None = None
     source: Path | None = None
     """The file they come from."""
+    folders: bool = False
+    """Whether folders are checked, and not only files that were named."""
 
 
 def find(folder: Path) -> Path | None:
@@ -64,19 +74,35 @@ def load(path: Path) -> Settings:
     if baseline is not None and not isinstance(baseline, str):
         raise UserError(f"{path}: `baseline` must be the path of a file")
     root = path.resolve().parent
+    choice = Choice((*lists.get("select", ("all",)), *lists.get("extend-select", ())),
+                    (*lists.get("ignore", ()), *lists.get("extend-ignore", ())), path)
     return Settings(
-        root=root, select=(*lists.get("select", ("all",)), *lists.get("extend-select", ())),
-        ignore=lists.get("ignore", ()),
+        root=root, choices=(choice,),
         exclude=(*lists.get("exclude", ()), *lists.get("extend-exclude", ())),
         per_file_ignores=_per_file(table.get("per-file-ignores", {}), path),
         baseline=root / baseline if baseline else None, source=path)
 
 
-def with_options(settings: Settings, *, select: tuple[str, ...] | None = None,
-                 ignore: tuple[str, ...] = (), exclude: tuple[str, ...] = ()) -> Settings:
-    """What the command line says comes on top; `--select` takes the place of the file's."""
-    return replace(settings, select=select or settings.select,
-                   ignore=(*settings.ignore, *ignore), exclude=(*settings.exclude, *exclude))
+def with_options(settings: Settings, *, select: Sequence[str] = (),
+                 extend_select: Sequence[str] = (), ignore: Sequence[str] = (),
+                 exclude: Sequence[str] = ()) -> Settings:
+    """What the command line says comes on top; `select` takes the place of the file's."""
+    files = settings.choices
+    if select:
+        files = tuple(replace(choice, select=()) for choice in files)
+    said = Choice((*select, *extend_select), tuple(ignore))
+    return replace(settings, choices=(*files, said),
+                   exclude=(*settings.exclude, *map(_from_here, exclude)))
+
+
+def _from_here(pattern: str) -> str:
+    """A pattern with folders in it, as seen from the working folder."""
+    import glob
+    import os
+
+    if "/" not in pattern.rstrip("/") or pattern.startswith(("/", "**/")):
+        return pattern
+    return f"{glob.escape(Path.cwd().as_posix())}/{os.path.normpath(pattern)}"
 
 
 def _table(path: Path) -> dict[str, Any]:
@@ -90,11 +116,12 @@ def _table(path: Path) -> dict[str, Any]:
         raise UserError(f"can't read {path}: {error.strerror or error}") from None
     except ValueError as error:  # also what is no UTF-8
         raise UserError(f"{path}: {error}") from None
-    if path.name == "pyproject.toml":
-        data = data.get("tool", {}).get("torchmedic", {})
-    if not isinstance(data, dict):
-        raise UserError(f"{path}: `tool.torchmedic` must be a table")
-    return data
+    for key in ("tool", "torchmedic") if path.name == "pyproject.toml" else ():
+        data = data.get(key, {})
+        if not isinstance(data, dict):
+            raise UserError(f"{path}: `{key}` must be a table")
+    table: dict[str, Any] = data
+    return table
 
 
 def _words(value: object, path: Path, key: str) -> tuple[str, ...]:

@@ -129,7 +129,7 @@ def test_a_baseline_hides_what_was_known(bad):
     done = concise(bad, "--baseline", "known.json")
     assert done.stdout.startswith("new.py:") and len(rules(done)) == 1
     (bad / "bad.py").write_text("")
-    assert "1 finding of known.json did not show" in concise(
+    assert "1 known finding of known.json did not show" in concise(
         bad, "--baseline", "known.json").stderr
     (bad / "known.json").write_text("{}")
     done = run(bad, "--baseline", "known.json")
@@ -142,27 +142,93 @@ def test_a_baseline_counts_findings_on_equal_lines():
     assert fingerprint("r", "f", " x ", 1) == fingerprint("r", "f", "x", 1)
 
 
-def cached(folder):
-    return [p for p in (folder / ".torchmedic" / "cache").glob("*/*") if p.is_file()]
+def caches(folder):
+    return list((folder / ".torchmedic" / "cache").glob("*.json"))
 
 
 def test_the_cache_follows_every_change(bad):
     (bad / "right.py").write_text(training())
     first = run(bad, "--output-format", "json").stdout
-    entries = cached(bad)
-    assert len(entries) == 2
-    assert run(bad, "--output-format", "json").stdout == first
-    for entry in entries:  # what it holds is used
-        entry.write_text(entry.read_text().replace("steps in each round", "was kept"))
+    cache, = caches(bad)
+    assert set(json.loads(cache.read_text())["files"]) == {"bad.py", "right.py"}
+    kept = cache.read_text().replace("steps in each round", "was kept")
+    cache.write_text(kept)  # what it holds is used
     assert "was kept" in run(bad, "--output-format", "json").stdout
     assert "was kept" not in run(bad, "--output-format", "json", "--no-cache").stdout
     assert "was kept" not in run(bad, "--select", "gradient", "--output-format", "json").stdout
-    for entry in cached(bad):
-        entry.write_text("{ no json")
-    assert run(bad, "--output-format", "json").stdout == first
+    (bad / "third.py").write_text("")  # what still holds stays beside what is new
+    assert "was kept" in run(bad, "--output-format", "json").stdout
     (bad / "bad.py").write_text(training())
     assert run(bad).returncode == 0
     assert (bad / ".torchmedic" / "cache" / ".gitignore").read_text() == "*\n"
+    (bad / "third.py").unlink()
+    (bad / "bad.py").write_text(BAD)
+    assert run(bad, "--output-format", "json").stdout == first
+    assert set(json.loads(cache.read_text())["files"]) == {"bad.py", "right.py"}
+
+
+@pytest.mark.parametrize("text", [
+    "{ no json", "", "[]", "null", '{"sources": 1}', "\xff", "[" * 5000, '{"files": {"bad.py": 3}}'])
+def test_a_broken_cache_is_none(bad, text):
+    (bad / "right.py").write_text(training())
+    first = run(bad, "--output-format", "json").stdout
+    cache, = caches(bad)
+    cache.write_text(text, encoding="latin-1")
+    assert run(bad, "--output-format", "json").stdout == first
+    assert json.loads(cache.read_text())["files"]
+
+
+def test_entries_of_a_cache_that_are_broken_are_none(bad):
+    (bad / "right.py").write_text(training())
+    first = run(bad, "--output-format", "json").stdout
+    cache, = caches(bad)
+    whole = json.loads(cache.read_text())
+    for entry in ({}, 3, None, {**whole["files"]["bad.py"], "needs": [99]},
+                  {**whole["files"]["bad.py"], "findings": [{"rule": 3}]}):
+        cache.write_text(json.dumps({**whole, "files": {**whole["files"], "bad.py": entry}}))
+        assert run(bad, "--output-format", "json").stdout == first
+
+
+def test_a_cache_that_cant_be_written_changes_nothing(bad):
+    (bad / "right.py").write_text(training())
+    (bad / ".torchmedic").write_text("a file where the folder would be")
+    assert rules(concise(bad)) == [RULE]
+
+
+def test_processes_share_a_cache(bad):
+    for number in range(6):
+        (bad / f"f{number}.py").write_text(BAD)
+    command = [sys.executable, "-m", "torchmedic", "check", "--output-format", "concise"]
+    started = [subprocess.Popen(command, cwd=bad, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                env=dict(os.environ, PYTHONPATH=str(SOURCE)), text=True)
+               for _ in range(4)]
+    done = [child.communicate(timeout=60) for child in started]
+    assert len(set(done)) == 1 and len(done[0][0].splitlines()) == 7 and done[0][1] == ""
+    cache, = caches(bad)
+    assert len(json.loads(cache.read_text())["files"]) == 7
+
+
+def test_what_changes_while_it_is_checked_is_not_kept(tmp_path):
+    from torchmedic.checking.cache import Cache
+    from torchmedic.checking.session import Checked
+    from torchmedic.config import Settings
+
+    names = ["steady.py", "changed.py", "needs_one_that_changed.py", "needs_one_that_came.py"]
+    for name in names:
+        (tmp_path / name).write_text("")
+    (tmp_path / "sub").mkdir()
+    time.sleep(0.1)
+    cache = Cache(Settings(root=tmp_path), tmp_path / "cache")
+    paths = [str(tmp_path / name) for name in names]
+    time.sleep(0.1)
+    Path(paths[1]).write_text("")
+    (tmp_path / "sub" / "there.py").write_text("")
+    (tmp_path / "sub" / "there.py").unlink()
+    for path, needs in zip(paths, ((), (), (paths[1],), (str(tmp_path / "sub" / "there.py"),)), strict=True):
+        cache.keep(path, Checked(files=1, needs=needs))
+    cache.write()
+    again = Cache(Settings(root=tmp_path), tmp_path / "cache")
+    assert [again.known(path) is not None for path in paths] == [True, False, False, False]
 
 
 def test_the_cache_knows_the_files_that_are_imported(tmp_path):

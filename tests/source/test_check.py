@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import torchmedic
-from torchmedic.checking import many, session
+from torchmedic.checking import pipeline
 from torchmedic.config import Settings
 from torchmedic.trainings import STEP, training
 
@@ -25,7 +25,7 @@ REACHED = 0.65
 
 def check(path: str) -> list[Any]:
     settings = Settings(root=Path(path).parent)
-    return many.check(session.found([path], settings), settings, jobs=1, cached=False).findings
+    return pipeline.check(pipeline.found([path], settings), settings, jobs=1, cached=False).findings
 
 
 def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:

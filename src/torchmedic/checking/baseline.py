@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,33 +18,58 @@ VERSION = 1
 
 
 def write(findings: Sequence[Finding], file: Path) -> None:
-    """All findings as known ones, by file and line. May raise OSError."""
+    """All findings as known ones, by file and line. May raise OSError and UserError."""
+    if file.exists() and file.stat().st_size:
+        _read(file)  # what is no baseline is not overwritten
     base = file.resolve().parent
     known = [{"fingerprint": print_, "rule": f.rule, "message": f.message,
-              "file": os.path.relpath(f.where.file, base) if f.where and f.where.file else None}
+              "file": _relative(f, base)}
              for print_, f in zip(fingerprints(findings, base), findings, strict=True)]
     replace_file(file, json.dumps({"version": VERSION, "findings": known}, indent=1) + "\n")
 
 
-def without_known(findings: Sequence[Finding], file: Path) -> tuple[list[Finding], str | None]:
-    """The findings that the file does not hold, and a note about those that are gone."""
+def without_known(findings: Sequence[Finding], file: Path) -> list[Finding]:
+    """The findings that the file does not hold."""
     known = _read(file)
-    prints = list(fingerprints(findings, file.resolve().parent))
-    new = [f for print_, f in zip(prints, findings, strict=True) if print_ not in known]
-    gone = known - set(prints)
-    if not gone:
-        return new, None
-    plural = "" if len(gone) == 1 else "s"
-    return new, f"{len(gone)} finding{plural} of {file} did not show in what was checked; " \
-                "`--write-baseline` renews it"
+    prints = fingerprints(findings, file.resolve().parent)
+    return [f for print_, f in zip(prints, findings, strict=True) if print_ not in known]
 
 
-def _read(file: Path) -> set[str]:
+def gone(findings: Sequence[Finding], file: Path, files: Sequence[str],
+         rules: Collection[str]) -> str | None:
+    """A note about known findings that are no more.
+
+    findings: all of the check, with those that are known. files, rules: what was checked, and by
+    what: nothing is said of others.
+    """
+    known = _read(file)
+    base = file.resolve().parent
+    seen = {os.path.relpath(path, base) for path in files}
+    left = [print_ for print_ in known.keys() - set(fingerprints(findings, base))
+            if known[print_].get("rule") in rules and _is_gone(known[print_], seen, base)]
+    if not left:
+        return None
+    plural = "" if len(left) == 1 else "s"
+    return f"{len(left)} known finding{plural} of {file} did not show; `--write-baseline` renews it"
+
+
+def _is_gone(known: dict[str, object], seen: Collection[str], base: Path) -> bool:
+    place = str(known.get("file"))
+    return place in seen or not (base / place).exists()
+
+
+def _relative(finding: Finding, base: Path) -> str | None:
+    where = finding.where
+    return os.path.relpath(where.file, base) if where and where.file else None
+
+
+def _read(file: Path) -> dict[str, dict[str, object]]:
+    """What is known, by its fingerprint."""
     try:
         data = json.loads(file.read_text(encoding="utf-8"))
         if data["version"] != VERSION:
             raise UserError(f"{file}: version {data['version']} of a baseline is not known")
-        return {item["fingerprint"] for item in data["findings"]}
+        return {item["fingerprint"]: item for item in data["findings"]}
     except OSError as error:
         raise UserError(f"can't read {file}: {error.strerror or error}") from None
     except (ValueError, KeyError, TypeError):

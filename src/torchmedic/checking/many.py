@@ -1,59 +1,100 @@
-"""Many files: with the cache, and in several processes where that pays."""
+"""Many files in several processes, in their order; a file that ends its process is told."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchmedic.checking.session import Checked, Checker
+from torchmedic.source.flow.names import depends_on
 
 if TYPE_CHECKING:
+    from concurrent.futures import ProcessPoolExecutor
+
     from torchmedic.config import Settings
 
 WORTH = 200
 """Files from which on the start of further processes pays."""
 SHARE = 16
 """Files that a process is given at a time."""
+MOST = 8
+"""Processes, unless more are asked for."""
 
 
-def check(paths: Sequence[str], settings: Settings, jobs: int | None = None,
-          cached: bool = True) -> Checked:
-    """All files, in their order. jobs: None for as many processes as pay."""
-    count = jobs or (min(_cores(), 8) if len(paths) >= WORTH else 1)
-    if count == 1:
-        return _checked(paths, settings, cached)
-    result = Checked()
-    shares = [paths[i:i + SHARE] for i in range(0, len(paths), SHARE)]
-    with ProcessPoolExecutor(min(count, len(shares) or 1)) as pool:
-        for part in pool.map(_checked, shares, [settings] * len(shares), [cached] * len(shares)):
-            result.add(part)
-    return result
+def worth(files: int) -> int:
+    """How many processes pay for so many files."""
+    return min(_cores(), MOST) if files >= WORTH else 1
 
 
-_ready: dict[tuple[str, bool], object] = {}
+def one(checker: Checker, path: str, needs: bool) -> Checked:
+    """One file, in this process. needs: say also what the answer hangs on."""
+    checked = checker.file(path)
+    if needs:
+        checked.needs = tuple(depends_on(path))
+    return checked
 
 
-def _checked(paths: Sequence[str], settings: Settings, cached: bool) -> Checked:
-    result = Checked()
-    for path in paths:
-        result.add(_one(settings, cached)(path))
-    return result
+def check(paths: Sequence[str], settings: Settings, jobs: int, needs: bool) -> Iterator[Checked]:
+    """One answer for each file."""
+    from concurrent.futures.process import BrokenProcessPool
+
+    size = max(1, min(SHARE, -(-len(paths) // jobs)))
+    left = [paths[at:at + size] for at in range(0, len(paths), size)]
+    while left:
+        done = 0
+        pool = _pool(min(jobs, len(left)), settings)
+        try:
+            for future in [pool.submit(_share, share, needs) for share in left]:
+                yield from future.result()
+                done += 1
+        except BrokenProcessPool:
+            pass
+        finally:
+            pool.shutdown(cancel_futures=True)
+        if done < len(left):  # the process that ended may have been at work on this share
+            yield from _carefully(left[done], settings, needs)
+        left = left[done + 1:]
 
 
-def _one(settings: Settings, cached: bool):  # type: ignore[no-untyped-def]
-    """The way to check a file, made once in each process."""
-    key = (repr(settings), cached)
-    if key not in _ready:
-        checker = Checker(settings)
-        if cached:
-            from torchmedic.checking.cache import Cache
+def _carefully(paths: Sequence[str], settings: Settings, needs: bool) -> Iterator[Checked]:
+    """One file at a time, each such that its end is not that of the others."""
+    from concurrent.futures.process import BrokenProcessPool
 
-            _ready[key] = Cache(checker).file
-        else:
-            _ready[key] = checker.file
-    return _ready[key]
+    pool = _pool(1, settings)
+    try:
+        for path in paths:
+            try:
+                answer = pool.submit(_share, [path], needs).result()[0]
+            except BrokenProcessPool:
+                pool.shutdown()
+                pool = _pool(1, settings)
+                answer = Checked(notes=[f"{path} was not checked: the process that checked it "
+                                        "ended, as for lack of memory"])
+            yield answer
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _pool(jobs: int, settings: Settings) -> ProcessPoolExecutor:
+    from concurrent.futures import ProcessPoolExecutor
+
+    return ProcessPoolExecutor(jobs, initializer=_start, initargs=(settings,))
+
+
+_checkers: list[Checker] = []
+"""The one of this process."""
+
+
+def _start(settings: Settings) -> None:
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # ends at once, and says nothing
+    _checkers[:] = [Checker(settings)]
+
+
+def _share(paths: Sequence[str], needs: bool) -> list[Checked]:
+    return [one(_checkers[0], path, needs) for path in paths]
 
 
 def _cores() -> int:

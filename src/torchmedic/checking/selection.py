@@ -19,34 +19,46 @@ UNUSED = "unused-suppression"
 
 
 def chosen(settings: Settings) -> frozenset[str]:
-    """Names of the rules to use. Raises UserError for a name that nobody has."""
+    """Names of the rules to use. Raises UserError for a name that nobody has.
+
+    The narrower word wins: a rule's name over its family's, that over `all`. Of equally narrow
+    words, the command line's wins over the file's, and in one place `ignore` over `select`.
+    """
     families = registry.names()
-    picked = _expanded(settings.select, families, settings.source)
-    return picked - _expanded(settings.ignore, families, settings.source)
-
-
-def _expanded(words: Iterable[str], families: dict[str, str],
-              source: Path | None) -> frozenset[str]:
-    """families: rule → family."""
+    told = [(_known(choice.select, families, choice.source),
+             _known(choice.ignore, families, choice.source)) for choice in settings.choices]
     found: set[str] = set()
-    for word in words:
-        if word == "all":
-            found |= {*families, UNUSED}
-        elif word in families or word == UNUSED:
-            found.add(word)
-        elif word in families.values():
-            found |= {name for name, family in families.items() if family == word}
-        else:
-            raise UserError(_unknown(word, families, source))
+    for width in range(3):
+        for select, ignore in told:
+            found |= select[width]
+            found -= ignore[width]
     return frozenset(found)
 
 
-def _unknown(word: str, families: dict[str, str], source: Path | None) -> str:
+def _known(words: Iterable[str], families: dict[str, str], source: Path | None,
+           key: str = "") -> tuple[set[str], set[str], set[str]]:
+    """Rules that `all`, the families' names and their own names mean. families: rule → family."""
+    everything: set[str] = set()
+    by_family: set[str] = set()
+    single: set[str] = set()
+    for word in words:
+        if word == "all":
+            everything = {*families, UNUSED}
+        elif word in families or word == UNUSED:
+            single.add(word)
+        elif word in families.values():
+            by_family |= {name for name, family in families.items() if family == word}
+        else:
+            raise UserError(_unknown(word, families, source, key))
+    return everything, by_family, single
+
+
+def _unknown(word: str, families: dict[str, str], source: Path | None, key: str) -> str:
     import difflib
 
     near = difflib.get_close_matches(word, [*families, *set(families.values()), UNUSED], 1)
     hint = f"; did you mean `{near[0]}`?" if near else "; `torchmedic rules` lists them"
-    place = f"{source}: " if source else ""
+    place = f"{source}: {key}" if source else ""
     return f"{place}there is no rule or family {word!r}{hint}"
 
 
@@ -56,14 +68,16 @@ class FileIgnores:
     def __init__(self, settings: Settings) -> None:
         families = registry.names() if settings.per_file_ignores else {}
         self._root = settings.root
-        self._patterns = [(pattern, _expanded(words, families, settings.source))
-                          for pattern, words in settings.per_file_ignores.items()]
+        self._patterns = [
+            (pattern, frozenset().union(*_known(
+                words, families, settings.source, f"`per-file-ignores.{pattern}`: ")))
+            for pattern, words in settings.per_file_ignores.items()]
 
     def of(self, file: str) -> frozenset[str]:
         """Names that are ignored in the file."""
         found: frozenset[str] = frozenset()
         for pattern, names in self._patterns:
-            if matches(file, pattern, self._root):
+            if matches(file, pattern.removeprefix("!"), self._root) != pattern.startswith("!"):
                 found |= names
         return found
 
@@ -71,11 +85,12 @@ class FileIgnores:
 def matches(file: str, pattern: str, root: Path) -> bool:
     """Whether a path matches a pattern of the settings: its name, a part of it, or all of it."""
     full = os.path.abspath(file).replace(os.sep, "/")  # noqa: PTH100
-    base = root.as_posix().rstrip("/") + "/"
-    inside = full.removeprefix(base)
-    parts = inside.split("/")
+    inside = full.removeprefix(root.as_posix().rstrip("/") + "/")
     pattern = pattern.removeprefix("./").rstrip("/")
     if "/" not in pattern:
-        return any(fnmatch.fnmatchcase(part, pattern) for part in parts)
-    heads = ("/".join(parts[:count]) for count in range(1, len(parts) + 1))
-    return any(fnmatch.fnmatchcase(head, pattern) for head in heads)
+        return any(fnmatch.fnmatchcase(part, pattern) for part in inside.split("/"))
+    parts = (full if pattern.startswith("/") else inside).split("/")
+    heads = ["/".join(parts[:count]) for count in range(1, len(parts) + 1)]
+    # `**/` also stands for no folder at all.
+    return any(fnmatch.fnmatchcase(head, way) for way in (pattern, pattern.replace("**/", ""))
+               for head in heads)

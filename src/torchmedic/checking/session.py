@@ -1,10 +1,9 @@
-"""A check from its paths to its findings."""
+"""One file after the other: from its text to what is to say of it."""
 
 from __future__ import annotations
 
 import gc
-import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -23,16 +22,23 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Checked:
-    """What a check of some files gave."""
+    """What a check of some files gave.
+
+    elsewhere: (file, line) of comments that suppress a finding which the check of another file
+    gave. needs: the paths whose content, or absence, the rest hangs on.
+    """
 
     findings: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     files: int = 0
+    elsewhere: list[tuple[str, int]] = field(default_factory=list)
+    needs: tuple[str, ...] = ()
 
     def add(self, other: Checked) -> None:
         self.findings += other.findings
         self.notes += [note for note in other.notes if note not in self.notes]
         self.files += other.files
+        self.elsewhere += other.elsewhere
 
 
 class Checker:
@@ -42,6 +48,7 @@ class Checker:
         self.settings = settings
         self.names = chosen(settings)
         self._ignores = FileIgnores(settings)
+        self._all = self.names >= registry.names().keys()
         # Traces hold very many objects that live until their file is done.
         gc.set_threshold(200_000, 20, 50)
         names.forget()
@@ -49,45 +56,64 @@ class Checker:
     def file(self, path: str) -> Checked:
         """What is to say of a file. What can't be read becomes a note."""
         try:
-            script = files.read(path)
+            data = files.content(path)
         except files.Unreadable as error:
             return Checked(notes=[f"{path} was not checked: {error}"])
-        return self.script(script)
+        return self.bytes(data, path)
+
+    def bytes(self, data: bytes, path: str) -> Checked:
+        """What is to say of a file that holds this."""
+        try:
+            script = files.parsed(data, path)
+        except files.Unreadable as error:
+            return Checked(notes=[f"{path} was not checked: {error}"])
+        checked = self.script(script)
+        if path.endswith(".ipynb"):
+            checked.findings = _in_cells(checked.findings, path, data.decode("utf-8-sig"))
+        return checked
 
     def script(self, script: Script) -> Checked:
-        wanted = self.names - self._ignores.of(script.file)
+        ignored = self._ignores.of(script.file)
+        wanted = self.names - ignored
         result = Checked(files=1)
         rules = tuple(registry.for_source("\n".join(script.lines), wanted))
-        said = diagnose_source(script, rules, result.notes)
-        kept = suppressions.applied(script, said, wanted)
-        placed = _in_cells(kept, script) if script.file.endswith(".ipynb") else kept
-        result.findings = sorted((replace(f, explains=()) for f in placed), key=_place)
+        said = [f for f in diagnose_source(script, rules, result.notes)
+                if not self._ignored_there(f, script.file)]
+        asked = suppressions.Asked(wanted, self._all and not ignored, self.settings.folders)
+        done = suppressions.applied(script, said, asked)
+        result.elsewhere = done.elsewhere
+        result.findings = sorted((replace(f, explains=()) for f in done.kept), key=place)
         return result
 
+    def _ignored_there(self, finding: Finding, file: str) -> bool:
+        """Whether it lies in another file, where nothing is to be said of it."""
+        there = finding.where.file if finding.where else None
+        if not there or there == file:
+            return False
+        return finding.rule in self._ignores.of(there) or excluded(there, self.settings)
 
-def found(paths: Sequence[str], settings: Settings) -> list[str]:
-    """The files to check; what is excluded is left out, unless it was named itself."""
+
+def excluded(path: str, settings: Settings) -> bool:
+    """Whether the settings leave the file or folder out."""
     if not settings.exclude:
-        return list(files.found(paths))
+        return False
     from torchmedic.checking.selection import matches
 
-    named = {os.path.realpath(path) for path in paths}
-    return [file for file in files.found(paths) if os.path.realpath(file) in named or not any(
-        matches(file, pattern, settings.root) for pattern in settings.exclude)]
+    return any(matches(path, pattern, settings.root) for pattern in settings.exclude)
 
 
-def _place(finding: Finding) -> tuple[str, int, str]:
+def place(finding: Finding) -> tuple[str, int, str]:
+    """By this, findings are put in order."""
     where = finding.where
     return (where.file or "", where.line or 0, finding.rule) if where else ("", 0, finding.rule)
 
 
-def _in_cells(said: Iterable[Finding], script: Script) -> list[Finding]:
+def _in_cells(said: Iterable[Finding], file: str, text: str) -> list[Finding]:
     """Says in which cell a finding of a notebook is."""
-    with open(script.file, encoding="utf-8-sig") as file:
-        places = notebooks.places(file.read())
+    places = notebooks.places(text)
     told = []
     for finding in said:
-        line = finding.where.line if finding.where else None
+        line = finding.where.line if finding.where and finding.where.file == file else None
         if line and line <= len(places):
             cell, row = places[line - 1]
             fact = Evidence(f"cell {cell}, line {row}", "notebook")

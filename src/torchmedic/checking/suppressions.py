@@ -31,6 +31,9 @@ class Suppression:
     """The lines whose findings it suppresses."""
     used: set[str] = field(default_factory=set)
 
+    def speaks_of(self, rule: str) -> bool:
+        return self.names is not None and rule in self.names
+
     def hides(self, finding: Finding) -> bool:
         line = finding.where.line if finding.where else None
         here = self.whole_file or (line is not None and line in self.lines)
@@ -40,24 +43,63 @@ class Suppression:
         return True
 
 
-def applied(script: Script, findings: Sequence[Finding],
-            names: frozenset[str]) -> Iterator[Finding]:
-    """The findings that no comment suppresses, and the comments that suppress nothing.
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """names: the rules that were asked; a suppression of another one may well be of use.
 
-    names: the rules that were asked; a suppression of another one may well be of use.
+    everything: whether all rules were, and so a suppression without names can be judged.
+    folders: whether files that import this one were checked too. Their findings may lie here, so
+    that without them nobody can tell that a suppression is of no use.
     """
-    comments = _comments(script) if any(MARK in line for line in script.lines) else []
+
+    names: frozenset[str]
+    everything: bool
+    folders: bool
+
+
+@dataclass(slots=True)
+class Applied:
+    """kept: findings that no comment suppresses, with what is said of the comments themselves.
+
+    elsewhere: (file, line) of comments in other files that suppress a finding of this one.
+    """
+
+    kept: list[Finding] = field(default_factory=list)
+    elsewhere: list[tuple[str, int]] = field(default_factory=list)
+
+
+def applied(script: Script, findings: Sequence[Finding], asked: Asked) -> Applied:
+    """What is left to say of a file. A finding lies in the file of its place."""
+    result = Applied()
+    of_file: dict[str, list[Suppression]] = {script.file: _comments(script)}
     for finding in findings:
-        # Not `any`: of two comments that fit, both are of use.
-        if not [c for c in comments if c.hides(finding)]:
-            yield finding
-    if UNUSED in names:
-        for comment in comments:
-            yield from _unused(script, comment, names)
+        file = (finding.where.file if finding.where else None) or script.file
+        if file not in of_file:
+            of_file[file] = _comments_in(file)
+        # All that fit: of two comments that do, both are of use.
+        hiding = [comment for comment in of_file[file] if comment.hides(finding)]
+        if not hiding:
+            result.kept.append(finding)
+        elif file != script.file:
+            result.elsewhere += [(file, comment.line) for comment in hiding]
+    mine = of_file[script.file]
+    if UNUSED in asked.names and not any(c.whole_file and c.speaks_of(UNUSED) for c in mine):
+        for comment in mine:
+            result.kept += _unused(script, comment, asked)
+    return result
+
+
+def _comments_in(file: str) -> list[Suppression]:
+    from torchmedic.source.script import Script
+
+    other = Script.read(file)
+    return [] if other is None else _comments(other)
 
 
 def _comments(script: Script) -> list[Suppression]:
-    found = []
+    found: list[Suppression] = []
+    if not any(MARK in line for line in script.lines):
+        return found
     for line, text, alone in _tokens(script):
         match = COMMENT.search(text)
         if match is None:
@@ -92,21 +134,27 @@ def _statement(script: Script, line: int, alone: bool) -> range:
         return range(line, line + 1)
     body = getattr(statement.node, "body", None)
     last = body[0].lineno - 1 if isinstance(body, list) and body else statement.end_line
-    return range(min(statement.line, line), max(last, line) + 1)
+    decorators = getattr(statement.node, "decorator_list", ())
+    first = min([statement.line, *(decorator.lineno for decorator in decorators)])
+    last = max(last, statement.line)
+    # Such as an `else:`, or an empty line: nothing of the statement around it is meant.
+    return range(first, last + 1) if first <= line <= last else range(line, line + 1)
 
 
-def _unused(script: Script, comment: Suppression, asked: frozenset[str]) -> Iterator[Finding]:
+def _unused(script: Script, comment: Suppression, asked: Asked) -> Iterator[Finding]:
     from torchmedic import registry
 
     known = registry.names()
     if comment.names is None:
-        if not comment.used:
+        if not comment.used and asked.everything and asked.folders:
             yield _said(script, comment, "this suppression suppresses nothing")
         return
+    if comment.speaks_of(UNUSED):
+        return
     for name in comment.names:
-        if name not in known and name != UNUSED:
+        if name not in known:
             yield _said(script, comment, f"this suppression names `{name}`, which is no rule")
-        elif name not in comment.used and name in asked:
+        elif name not in comment.used and name in asked.names and asked.folders:
             yield _said(script, comment, f"`{name}` has nothing to say here: the suppression is "
                         "not needed")
 

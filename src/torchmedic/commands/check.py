@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torchmedic import output, report
 from torchmedic.config import Settings, find, load, with_options
@@ -16,7 +17,7 @@ from torchmedic.output import UserError
 
 if TYPE_CHECKING:
     from torchmedic.checking.session import Checked
-    from torchmedic.model import Diagnosis, Finding
+    from torchmedic.model import Diagnosis
 
 SUMMARY = "read training code and say what is wrong in it, without running it"
 
@@ -26,10 +27,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
                         help="files and folders (default: the current folder); - is standard input")
     output.add_options(parser, tuple(report.FORMATS))
     rules = parser.add_argument_group("which rules and files")
-    rules.add_argument("--select", metavar="RULES",
+    listed: dict[str, Any] = {"type": _words, "action": "extend", "default": []}
+    rules.add_argument("--select", metavar="RULES", **listed,
                        help="only these: names of rules or families, with commas between, or all")
-    rules.add_argument("--ignore", metavar="RULES", help="not these")
-    rules.add_argument("--exclude", metavar="PATTERNS", help="leave these files and folders out")
+    rules.add_argument("--extend-select", metavar="RULES", **listed,
+                       help="these beside what the settings select")
+    rules.add_argument("--ignore", "--extend-ignore", metavar="RULES", **listed, help="not these")
+    rules.add_argument("--exclude", "--extend-exclude", metavar="PATTERNS", **listed,
+                       help="leave these files and folders out")
+    rules.add_argument("--force-exclude", action="store_true",
+                       help="leave them out also where they are named as PATH")
     rules.add_argument("--config", type=Path, metavar="FILE",
                        help="settings (default: the next torchmedic.toml, or pyproject.toml with "
                             "[tool.torchmedic], upwards)")
@@ -59,14 +66,17 @@ def execute(args: argparse.Namespace) -> int:
     for path in args.paths:
         if path != "-" and not os.path.exists(path):  # noqa: PTH110 - it may hold a null byte
             raise UserError(f"there is no {path}")
-    checked = _checked(args, settings)
+    settings = replace(settings, folders=any(map(os.path.isdir, args.paths)))
+    files, checked = _checked(args, settings)
     if args.write_baseline:
         return _written(checked, args.write_baseline)
     baseline = args.baseline or settings.baseline
     if baseline is not None:
-        from torchmedic.checking.baseline import without_known
+        from torchmedic.checking.baseline import gone, without_known
+        from torchmedic.checking.selection import chosen
 
-        checked.findings, note = without_known(checked.findings, baseline)
+        note = gone(checked.findings, baseline, files, chosen(settings))
+        checked.findings = without_known(checked.findings, baseline)
         checked.notes += [note] if note else []
     if args.fix or args.diff:
         from torchmedic.checking.mending import mend
@@ -75,7 +85,7 @@ def execute(args: argparse.Namespace) -> int:
         if args.diff:
             return _shown(done.diff, checked.notes, args)
     if args.statistics:
-        return _counted(checked.findings, args)
+        return _counted(checked, args)
     _told(_diagnosis(checked, args), args)
     return 1 if checked.findings and not args.exit_zero else 0
 
@@ -84,12 +94,12 @@ def _settings(args: argparse.Namespace) -> Settings:
     here = Path.cwd()
     file = args.config or (None if args.isolated else find(here))
     settings = load(file) if file is not None else Settings(root=here)
-    return with_options(settings, select=_words(args.select) or None, ignore=_words(args.ignore),
-                        exclude=_words(args.exclude))
+    return with_options(settings, select=args.select, extend_select=args.extend_select,
+                        ignore=args.ignore, exclude=args.exclude)
 
 
-def _words(text: str | None) -> tuple[str, ...]:
-    return tuple(word.strip() for word in (text or "").split(",") if word.strip())
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
 def _positive(text: str) -> int:
@@ -99,32 +109,24 @@ def _positive(text: str) -> int:
     return number
 
 
-def _checked(args: argparse.Namespace, settings: Settings) -> Checked:
+def _checked(args: argparse.Namespace, settings: Settings) -> tuple[list[str], Checked]:
+    """The files, and what is to say of them."""
+    from torchmedic.checking import pipeline
+
     if "-" in args.paths:
-        return _standard_input(args, settings)
-    from torchmedic.checking.session import found
-
-    files = found(args.paths, settings)
-    if len(files) == 1:  # a cache would cost more than it saves
-        from torchmedic.checking.session import Checker
-
-        return Checker(settings).file(files[0])
-    from torchmedic.checking import many
-
-    return many.check(files, settings, args.jobs, cached=not args.no_cache)
+        return [args.stdin_filename], _standard_input(args, settings)
+    files = pipeline.found(args.paths, settings, args.force_exclude)
+    return files, pipeline.check(files, settings, args.jobs, cached=not args.no_cache)
 
 
 def _standard_input(args: argparse.Namespace, settings: Settings) -> Checked:
     if args.paths != ["-"] or args.fix or args.diff:
         raise UserError("standard input is checked alone, and not mended")
-    from torchmedic.checking.session import Checked, Checker
-    from torchmedic.source.files import Unreadable, parsed
+    from torchmedic.checking import pipeline
+    from torchmedic.source.text import LARGEST
 
-    try:
-        script = parsed(sys.stdin.buffer.read(), args.stdin_filename)
-    except Unreadable as error:
-        return Checked(notes=[f"standard input was not checked: {error}"])
-    return Checker(settings).script(script)
+    data = sys.stdin.buffer.read(LARGEST + 1)
+    return pipeline.standard_input(data, args.stdin_filename, settings)
 
 
 def _shown(diff: str, notes: Sequence[str], args: argparse.Namespace) -> int:
@@ -133,8 +135,7 @@ def _shown(diff: str, notes: Sequence[str], args: argparse.Namespace) -> int:
 
     with output.opened(args.output_file) as stream:
         write_encodable(visible(diff) if stream.isatty() else diff, stream)
-    for note in notes:
-        print(f"torchmedic check: {visible(note)}", file=sys.stderr)
+    _told_apart(notes)
     return 1 if diff and not args.exit_zero else 0
 
 
@@ -146,16 +147,26 @@ def _written(checked: Checked, file: Path) -> int:
         baseline.write(checked.findings, file)
     except OSError as error:
         raise UserError(f"can't write {file}: {error.strerror or error}") from None
+    _told_apart(checked.notes)
     plural = "" if len(checked.findings) == 1 else "s"
     print(f"{len(checked.findings)} finding{plural} written to {file}")
     return 0
 
 
-def _counted(findings: list[Finding], args: argparse.Namespace) -> int:
+def _told_apart(notes: Iterable[str]) -> None:
+    """Notes that the answer itself has no place for."""
+    from torchmedic.report.escape import visible
+
+    for note in notes:
+        print(f"torchmedic check: {visible(note)}", file=sys.stderr)
+
+
+def _counted(checked: Checked, args: argparse.Namespace) -> int:
     """The rules by the number of their findings, most first."""
     from collections import Counter
 
-    counts = Counter(finding.rule for finding in findings).most_common()
+    _told_apart(checked.notes)
+    counts = Counter(finding.rule for finding in checked.findings).most_common()
     with output.opened(args.output_file) as stream:
         if args.output_format == "json":
             import json
@@ -165,7 +176,7 @@ def _counted(findings: list[Finding], args: argparse.Namespace) -> int:
             width = len(str(counts[0][1])) if counts else 1
             for rule, count in counts:
                 stream.write(f"{count:{width}}  {rule}\n")
-    return 1 if findings and not args.exit_zero else 0
+    return 1 if checked.findings and not args.exit_zero else 0
 
 
 def _diagnosis(checked: Checked, args: argparse.Namespace) -> Diagnosis:
@@ -179,8 +190,7 @@ def _diagnosis(checked: Checked, args: argparse.Namespace) -> Diagnosis:
 
 def _told(diagnosis: Diagnosis, args: argparse.Namespace) -> None:
     if args.output_format in report.WITHOUT_NOTES:
-        for note in diagnosis.notes:
-            print(f"torchmedic check: {note}", file=sys.stderr)
+        _told_apart(diagnosis.notes)
     if args.output_file is None:
         report.write(diagnosis, args.output_format, sys.stdout)
         return

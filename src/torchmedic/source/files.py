@@ -6,7 +6,7 @@ import ast
 import os
 import tokenize
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from io import BytesIO
 from pathlib import Path
 
@@ -26,11 +26,15 @@ class Unreadable(Exception):
     """A file that can't be checked; the message says why in a few words."""
 
 
-def found(paths: Sequence[str]) -> Iterator[str]:
-    """Every file below the paths, each once, sorted; a file that is named is always read."""
+def found(paths: Sequence[str],
+          left_out: Callable[[str], bool] = lambda _path: False) -> Iterator[str]:
+    """Every file below the paths, each once, sorted; a file that is named is always read.
+
+    left_out: whether a file or folder inside a folder is passed over.
+    """
     seen: set[str] = set()
     for path in paths:
-        for file in ([path] if not Path(path).is_dir() else _below(path, _above(path))):
+        for file in ([path] if not Path(path).is_dir() else _below(path, _above(path), left_out)):
             key = os.path.realpath(file)
             if key not in seen:
                 seen.add(key)
@@ -39,11 +43,16 @@ def found(paths: Sequence[str]) -> Iterator[str]:
 
 def read(file: str) -> Script:
     """The script in a file or a notebook. Raises `Unreadable`."""
+    return parsed(content(file), file)
+
+
+def content(file: str) -> bytes:
+    """The bytes of a file, of a very large or endless one their beginning. Raises `Unreadable`."""
     try:
-        data = Path(file).read_bytes()
+        with open(file, "rb") as stream:
+            return stream.read(LARGEST + 1)
     except (OSError, ValueError) as error:
         raise Unreadable(getattr(error, "strerror", None) or str(error)) from None
-    return parsed(data, file)
 
 
 def parsed(data: bytes, file: str) -> Script:
@@ -132,7 +141,8 @@ def _with(folder: str, outer: _Ignored | None) -> _Ignored | None:
     return _Ignored(folder, text.splitlines(), outer)
 
 
-def _below(folder: str, outer: _Ignored | None) -> Iterator[str]:
+def _below(folder: str, outer: _Ignored | None,
+           left_out: Callable[[str], bool]) -> Iterator[str]:
     ignored = _with(folder, outer)
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
@@ -140,10 +150,13 @@ def _below(folder: str, outer: _Ignored | None) -> Iterator[str]:
         return
     for entry in entries:
         is_folder = entry.is_dir(follow_symlinks=False)
-        if entry.name in SKIPPED or (ignored and ignored.matches(entry.path, is_folder)):
+        if not is_folder and not entry.name.endswith(SUFFIXES):
+            continue
+        if entry.name in SKIPPED or left_out(entry.path) or (
+                ignored and ignored.matches(entry.path, is_folder)):
             continue
         if is_folder:
             if not os.path.exists(os.path.join(entry.path, "pyvenv.cfg")):  # noqa: PTH110,PTH118
-                yield from _below(entry.path, ignored)
-        elif entry.name.endswith(SUFFIXES) and entry.is_file():
+                yield from _below(entry.path, ignored, left_out)
+        elif entry.is_file():
             yield entry.path.removeprefix("./")
