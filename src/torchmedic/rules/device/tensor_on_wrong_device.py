@@ -186,6 +186,14 @@ def _log(message: str) -> str:
 
 _MOVED = ("device = torch.device('cuda' if torch.cuda.is_available() else 'cpu')\n"
           "model.to(device)\n")
+_HERE = """
+def train(device=torch.device("cpu")):
+    x = torch.tensor([[0.1] * 8], device=device)
+    net = nn.Sequential(nn.Linear(8, 3))
+    net.to(device)
+    for _ in range(3):
+        net(x).sum().backward()
+"""
 _SAME = "Expected all tensors to be on the same device, but found at least two devices, "
 
 RULE = Rule(
@@ -224,6 +232,8 @@ RULE = Rule(
               kind="source", title="both moved"),
         fires(training("x, y = x.to(device), y.to(device)\n" + STEP, setup=MODEL + _MOVED.partition(
             "model")[0]), "nothing moves the model", kind="source", title="model left behind"),
+        quiet(training("train(torch.device('cpu'))", setup=MODEL, more=_HERE), kind="source",
+              title="a device that is the CPU"),
         quiet(training("if device:\n    x, y = x.to(device), y.to(device)\n" + STEP,
                        setup=MODEL + _MOVED), kind="source", title="moved on a condition"),
         quiet(training(setup=MODEL + _MOVED.replace("device = ", "device = 'cpu'  # ")),

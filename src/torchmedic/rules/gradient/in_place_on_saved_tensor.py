@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.remedies import raised
 from torchmedic.shapes import numbers, written
-from torchmedic.source.flow import trace_of
+from torchmedic.source.flow import Event, trace_of
 from torchmedic.source.flow.training import place
 from torchmedic.source.flow.values import is_module
 from torchmedic.trainings import module

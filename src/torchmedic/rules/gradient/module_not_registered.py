@@ -72,7 +72,8 @@ def _problem(trace: Trace, event: Event, owner: Value, value: Value) -> Problem 
         return _said(trace, event, f"`{name}` is set before `super().__init__()`",
                      "`super().__init__()` as the first line of `__init__`",
                      _constructed(trace, event, owner))
-    if value.kind in ("list", "dict") and _layers(value, owner) and not _registered(trace, event, value):
+    if value.kind in ("list", "dict") and _layers(value, owner) and not _registered(
+            trace, event, value):
         kind = "ModuleList" if value.kind == "list" else "ModuleDict"
         return _said(trace, event, f"the layers in `{name}` are in a plain {value.kind}: the model "
                      "does not know them", f"`nn.{kind}(…)`", _wrapped(trace, event, kind))
