@@ -127,6 +127,17 @@ def after(script: Script, line: int, text: str) -> Edits:
     return (Edit(*at, *at, f"\n{indent}{text}"),)
 
 
+def removing(script: Script, line: int) -> Edits:
+    """Takes the simple statement that begins on `line` out, with its lines."""
+    found = script.statement_at(line)
+    if found is None or hasattr(found.node, "body") or _indent(script, line) is None:
+        return ()
+    if len(block_of(script, found.node)) < 2 or found.end_line >= len(script.lines) or (
+            _rest(script, found.node)):
+        return ()
+    return (Edit(found.line, 0, found.end_line + 1, 0, ""),)
+
+
 def moving(script: Script, line: int, to: int) -> Edits:
     """Takes the simple statement on `line` behind the one on `to` of the same block, or before
     it when that stands further up. Comments right above it go with it."""
@@ -176,6 +187,22 @@ def _index(block: list[ast.stmt], node: ast.AST) -> int:
 
 def _names(node: ast.AST, how: type[ast.expr_context]) -> set[str]:
     return {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, how)}
+
+
+def name_of(script: Script, module: str) -> str | None:
+    """How the file names a module that it imports, such as `nn` for `torch.nn`."""
+    package, _, last = module.rpartition(".")
+    for node in script.tree.body:
+        if isinstance(node, ast.ImportFrom) and node.module == package and not node.level:
+            found = next((a.asname or a.name for a in node.names if a.name == last), None)
+        elif isinstance(node, ast.Import):
+            found = next((a.asname or a.name for a in node.names if a.name == module), None)
+        else:
+            found = None
+        if found:
+            return found
+    outer = name_of(script, package) if package else None
+    return f"{outer}.{last}" if outer else None
 
 
 def importing(script: Script, module: str) -> Edits | None:

@@ -19,7 +19,8 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torchmedic.model import Edit, Evidence, Fix, Problem, Rule, fires, quiet
+from torchmedic import changes
+from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.remedies import raised
 from torchmedic.source.flow import trace_of
 from torchmedic.source.flow.training import place
@@ -59,15 +60,16 @@ def in_source(script: Script) -> Iterator[Problem]:
                 "the checkpoint comes back on the device it was saved on, which may not be here",
                 where=place(script.file, event), severity="info", confidence="possible",
                 evidence=(Evidence("the program also runs without a GPU", "source"),),
-                fix=Fix("`map_location=device`, or `map_location=\"cpu\"`", "", "safe",
-                        edits=_edits(node)))
+                fix=Fix("`map_location=device`, or `map_location=\"cpu\"`", "",
+                        "safe" if _into_a_model(script, node) else "unsafe",
+                        edits=changes.with_keyword(script, node, "map_location", '"cpu"')))
 
 
-def _edits(call: ast.Call) -> tuple[Edit, ...]:
-    parts = [*call.args, *(k.value for k in call.keywords)]
-    last = max(parts, key=lambda n: (n.end_lineno or 0, n.end_col_offset or 0))
-    at = last.end_lineno or last.lineno, last.end_col_offset or 0
-    return (Edit(*at, *at, ', map_location="cpu"'),)
+def _into_a_model(script: Script, call: ast.Call) -> bool:
+    """What is loaded is copied into a model at once, wherever that is."""
+    return any(isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)
+               and n.func.attr == "load_state_dict" and any(a is call for a in n.args)
+               for n in ast.walk(script.tree))
 
 
 _LOG = """Traceback (most recent call last):

@@ -14,9 +14,11 @@ Never.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchmedic import changes
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.source.flow import Event, Trace, trace_of
 from torchmedic.source.flow.trace import shares
@@ -90,7 +92,21 @@ def _problem(script: Script, update: Update, cleared: Event) -> Problem:
         where=place(script.file, cleared), confidence="likely",
         evidence=(Evidence(f"line {backward} computes them, line {cleared.line} clears them, "
                            f"line {step} steps", "source"),),
-        fix=Fix("`zero_grad()` right after `step()`, under the same condition", "", "unsafe"))
+        fix=Fix("`zero_grad()` right after `step()`, under the same condition", "", "unsafe",
+                edits=_edits(script, update, cleared)))
+
+
+def _edits(script: Script, update: Update, cleared: Event) -> changes.Edits:
+    """Behind the step, as it is written; nothing else may stand on its line."""
+    step, found = update.step, script.statement_at(cleared.line)
+    if {step.file, cleared.file, update.backward.file} != {script.file} or found is None or (
+            step.function != cleared.function or not isinstance(found.node, ast.Expr)):
+        return ()
+    if step.at < update.backward.at:  # it steps on what an earlier round left
+        return changes.moving(script, step.line, update.backward.line)
+    taken, put = changes.removing(script, found.line), changes.after(
+        script, step.line, ast.unparse(found.node))
+    return (*taken, *put) if taken and put else ()
 
 
 _BETWEEN = """

@@ -17,12 +17,14 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchmedic import changes
 from torchmedic.model import Evidence, Fix, Problem, Rule, Severity, fires, quiet
 from torchmedic.source.flow import Frame, Value, trace_of
 from torchmedic.source.flow.training import Update, place, unconditional, updates
 from torchmedic.trainings import training
 
 if TYPE_CHECKING:
+    from torchmedic.source.flow import Event
     from torchmedic.source.script import Script
 
 SCALED = ("Div", "Mult", "opaque", "sum", "scaled", "FloorDiv")
@@ -41,7 +43,26 @@ def in_source(script: Script) -> Iterator[Problem]:
             where=place(script.file, update.backward), confidence="likely", severity=severity,
             evidence=(Evidence(f"line {update.step.line} steps only when "
                                f"`{ast.unparse(branch.node.test)}`", "source"),),  # type: ignore
-            fix=Fix("divide the loss by the number of batches before `backward()`", "", "unsafe"))
+            fix=Fix("divide the loss by the number of batches before `backward()`", "", "unsafe",
+                    edits=_edits(script, update.backward, branch)))
+
+
+def _edits(script: Script, backward: Event, branch: Frame) -> changes.Edits:
+    """`(loss / k).backward()`, with the k of the condition."""
+    found = [n.right for n in ast.walk(branch.node.test)  # type: ignore[union-attr]
+             if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod)]
+    call = backward.node
+    if backward.file != script.file or len(found) != 1 or not isinstance(call, ast.Call):
+        return ()
+    plain = isinstance(found[0], (ast.Name, ast.Attribute, ast.Constant))
+    loss = call.func.value if isinstance(call.func, ast.Attribute) else None
+    if not plain or loss is None or branch.file != script.file:
+        return ()
+    by = f" / {ast.unparse(found[0])}"
+    if isinstance(loss, ast.Call):  # `scaler.scale(loss)`
+        scaled = loss.args[0] if len(loss.args) == 1 and not loss.keywords else None
+        return changes.wrapping(scaled, "", by) if isinstance(scaled, ast.Name) else ()
+    return changes.wrapping(loss, "(", f"{by})") if isinstance(loss, ast.Name) else ()
 
 
 def _accumulates(update: Update) -> Frame | None:

@@ -46,10 +46,11 @@ def in_source(script: Script) -> Iterator[Problem]:
 def _edits(script: Script, late: Event, update: Update) -> changes.Edits:
     """Before the step, where both stand in one block of the file."""
     step = update.step
-    if late.file != script.file or step.file != script.file or (
+    if {late.file, step.file, update.backward.file} != {script.file} or (
             late.loops != step.loops or late.function != step.function):
         return ()
-    return changes.moving(script, late.line, step.line) if late.line > step.line else ()
+    early = late.line < step.line  # then behind the backward pass
+    return changes.moving(script, late.line, update.backward.line if early else step.line)
 
 
 def _late(trace: Trace, update: Update) -> Event | None:

@@ -22,7 +22,14 @@ from torchmedic import changes
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.source.flow import trace_of
 from torchmedic.source.flow.trace import Event, Trace, shares
-from torchmedic.source.flow.training import Update, clears, place, updates, written
+from torchmedic.source.flow.training import (
+    Update,
+    clears,
+    place,
+    unconditional,
+    updates,
+    written,
+)
 from torchmedic.trainings import MODEL, STEP, training
 
 if TYPE_CHECKING:
@@ -98,11 +105,19 @@ def _problem(trace: Trace, update: Update) -> Problem:
 
 def _edits(trace: Trace, update: Update, owner: str, outside: Event | None) -> changes.Edits:
     """Before backward, in the block where that and the step stand."""
-    back, step = update.backward, update.step
-    if outside is not None or {back.file, step.file} != {trace.script.file} or (
-            back.function != step.function or back.loops != step.loops):
+    back, loop, script = update.backward, update.loop, trace.script
+    steps = {e.line: e for e in trace.inside(loop, "step") if e.target is update.step.target}
+    backs = {id(e.node) for e in trace.inside(loop, "backward")}
+    if outside is not None or any(
+            e.file != script.file or e.function != back.function or e.loops != back.loops
+            or e.more["closure"] for e in steps.values()) or back.file != script.file:
         return ()
-    return changes.before(trace.script, back.line, f"{owner}.zero_grad()")
+    clear = f"{owner}.zero_grad()"
+    if len(backs) == len(steps) == 1 and unconditional(back, loop) and unconditional(
+            update.step, loop):
+        return changes.before(script, back.line, clear)
+    behind = [changes.after(script, line, clear) for line in steps]
+    return tuple(e for edits in behind for e in edits) if all(behind) else ()
 
 
 def _owner(step: Event) -> str:

@@ -28,7 +28,7 @@ from torchmedic.source.paths import FUNCTIONS
 from torchmedic.trainings import module
 
 if TYPE_CHECKING:
-    from torchmedic.source.flow import Value
+    from torchmedic.source.flow import Event, Value
     from torchmedic.source.script import Script
 
 METHODS = ("__init__", "forward", "__getitem__", "__len__")
@@ -49,7 +49,8 @@ def in_source(script: Script) -> Iterator[Problem]:
             yield Problem(
                 "`requires_grad` of a module freezes nothing: only parameters have it",
                 where=place(script.file, event),
-                fix=Fix("`.requires_grad_(False)` on the module", "", "unsafe"))
+                fix=Fix("`.requires_grad_(False)` on the module", "", "unsafe",
+                        edits=_frozen(script, event)))
     for made in trace.classes:
         if made.data in ("module", "dataset") and isinstance(made.node, ast.ClassDef):
             for name, node in _close(made.node):
@@ -57,13 +58,23 @@ def in_source(script: Script) -> Iterator[Problem]:
                                _renamed(script, made, node, name))
 
 
+def _frozen(script: Script, event: Event) -> changes.Edits:
+    node = event.node
+    if event.file != script.file or not isinstance(node, ast.Assign) or len(node.targets) > 1:
+        return ()
+    owner = ast.get_source_segment("\n".join(script.lines), node.targets[0])
+    return changes.replacing(node, f"{owner}_(False)") if owner and "\n" not in owner else ()
+
+
 def _renamed(script: Script, made: Value, node: ast.FunctionDef | ast.AsyncFunctionDef,
              name: str) -> changes.Edits:
     """The name in the `def` line."""
     head = script.line(node.lineno)
     start = head.find(node.name, node.col_offset)
-    if made.file != script.file or start < 0 or not head.isascii():
-        return ()
+    called = any(isinstance(n, ast.Attribute) and n.attr == node.name
+                 for n in ast.walk(script.tree))
+    if made.file != script.file or start < 0 or not head.isascii() or called:
+        return ()  # what calls it by this name would break
     return (Edit(node.lineno, start, node.lineno, start + len(node.name), name),)
 
 

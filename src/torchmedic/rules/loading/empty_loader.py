@@ -18,13 +18,14 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torchmedic import sourceloaders, wording
+from torchmedic import changes, sourceloaders, wording
 from torchmedic.model import Evidence, Fix, Problem, Rule, Severity, fires, quiet
 from torchmedic.source.flow import trace_of
 from torchmedic.source.flow.training import node_place
 
 if TYPE_CHECKING:
     from torchmedic.observed import Iteration, Run
+    from torchmedic.source.flow import Value
     from torchmedic.source.script import Script
 
 
@@ -102,7 +103,15 @@ def in_source(script: Script) -> Iterator[Problem]:
             f"batch_size={size.data} and drop_last=True leave nothing",
             where=node_place(script.file, loader.node), confidence="likely",
             evidence=(Evidence("`drop_last=True` leaves out the last, smaller batch", "source"),),
-            fix=Fix(f"lower batch_size to {count} or less, or leave drop_last off", "", "unsafe"))
+            fix=Fix(f"lower batch_size to {count} or less, or leave drop_last off", "", "unsafe",
+                    edits=_edits(script, loader)))
+
+
+def _edits(script: Script, loader: Value) -> changes.Edits:
+    call = loader.node
+    flag = next((k.value for k in call.keywords if k.arg == "drop_last"), None) \
+        if isinstance(call, ast.Call) and loader.file == script.file else None
+    return changes.without_argument(script, call, flag) if flag is not None else ()
 
 
 _PROGRAM = """

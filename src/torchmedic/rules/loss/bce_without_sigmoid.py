@@ -18,6 +18,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchmedic import changes
 from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.remedies import raised
 from torchmedic.source.flow import trace_of
@@ -26,6 +27,7 @@ from torchmedic.trainings import module
 
 if TYPE_CHECKING:
     from torchmedic.observed import Failure
+    from torchmedic.source.flow.losses import Given
     from torchmedic.source.script import Script
 
 SOURCE_WORDS = ("bce", "binary_cross")
@@ -62,7 +64,16 @@ def in_source(script: Script) -> Iterator[Problem]:
             evidence=(Evidence(f"line {given.event.line}: the loss is computed from it",
                                "source"),),
             fix=Fix("`sigmoid` in its place" if given.act != "linear" else
-                    "`sigmoid` after it, or `BCEWithLogitsLoss`", "", "unsafe"))
+                    "`sigmoid` after it, or `BCEWithLogitsLoss`", "", "unsafe",
+                    edits=_edits(script, given) if given.act == "linear" else ()))
+
+
+def _edits(script: Script, given: Given) -> changes.Edits:
+    """The loss that takes scores, where the file names it once for all."""
+    loss, place = given.event.target, given.file or script.file
+    if loss is None or place != script.file or (loss.file or script.file) != script.file:
+        return ()
+    return changes.renaming(loss.node, "BCELoss", "BCEWithLogitsLoss")
 
 
 _LOSS = "loss = nn.BCELoss()(model(torch.randn(4, 8)), torch.rand(4, 3))"

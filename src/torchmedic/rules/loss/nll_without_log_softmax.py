@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchmedic import lossinputs
 from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.source.flow import trace_of
 from torchmedic.source.flow.losses import losses
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 
 SOURCE_WORDS = ("nll",)
+
+
+NAMES = {"softmax": "log_softmax", "Softmax": "LogSoftmax"}
 
 
 def in_source(script: Script) -> Iterator[Problem]:
@@ -39,7 +43,8 @@ def in_source(script: Script) -> Iterator[Problem]:
             evidence=(Evidence(f"line {given.event.line}: the loss is computed from it",
                                "source"),),
             fix=Fix("`log_softmax` in its place" if given.act == "softmax" else
-                    "`log_softmax` after it, or `CrossEntropyLoss`", "", "unsafe"))
+                    "`log_softmax` after it, or `CrossEntropyLoss`", "", "unsafe",
+                    edits=lossinputs.renamed(script, given, NAMES)))
 
 
 _LOSS = "loss = F.nll_loss(model(torch.randn(4, 8)), torch.tensor([0, 1, 2, 0]))"

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchmedic import changes
 from torchmedic.misfits import replacing
 from torchmedic.model import Edit, Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.source.flow import Event, Trace, trace_of
@@ -43,14 +44,14 @@ def in_source(script: Script) -> Iterator[Problem]:
         seen.add(id(step.node))
         scaled, through = loss.type == "scaled", step.value is not None
         if scaled and not through and not trace.inside(update.loop, "unscale"):
-            yield _straight(script, update)
+            yield _straight(script, trace, update)
         elif through and not scaled and loss.type in ("loss", "Add", "Div", "Mult", "mean", "sum"):
             yield _not_scaled(script, update)
         elif scaled and through and not trace.of("rescale"):
             yield _never_updated(script, trace, step)
 
 
-def _straight(script: Script, update: Update) -> Problem:
+def _straight(script: Script, trace: Trace, update: Update) -> Problem:
     step, scaler = update.step, written_scaler(update.backward)
     return Problem(
         f"`{written(step)}.step()` uses gradients that are still scaled",
@@ -58,7 +59,19 @@ def _straight(script: Script, update: Update) -> Problem:
         evidence=(Evidence(f"line {update.backward.line}: `{scaler}.scale` multiplies the loss, "
                            "and nothing divides the gradients", "source"),),
         fix=Fix(f"`{scaler}.step({written(step)})`, then `{scaler}.update()`", "", "unsafe",
-                edits=_call(step, f"{scaler}.step({written(step)})")))
+                edits=_through(script, trace, update, scaler)))
+
+
+def _through(script: Script, trace: Trace, update: Update, scaler: str) -> changes.Edits:
+    step = update.step
+    named = ".scale(" in written(update.backward) and not getattr(step.node, "args", [])
+    stepped = _call(step, f"{scaler}.step({written(step)})")
+    if step.file != script.file or update.backward.file != script.file or not named:
+        return ()
+    if trace.of("rescale"):
+        return stepped
+    updated = changes.after(script, step.line, f"{scaler}.update()")
+    return (*stepped, *updated) if updated else ()
 
 
 def _not_scaled(script: Script, update: Update) -> Problem:
@@ -78,7 +91,9 @@ def _never_updated(script: Script, trace: Trace, step: Event) -> Problem:
         where=place(script.file, step), confidence="likely",
         evidence=(Evidence(f"{len(trace.of('step'))} `step` in the program, no `update`",
                            "source"),),
-        fix=Fix(f"`{written(step)}.update()` after this line", "", "unsafe"))
+        fix=Fix(f"`{written(step)}.update()` after this line", "", "unsafe",
+                edits=changes.after(script, step.line, f"{written(step)}.update()")
+                if step.file == script.file else ()))
 
 
 def written_scaler(backward: Event) -> str:

@@ -14,12 +14,11 @@ When the cycled momentum is wanted.
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchmedic import changes
 from torchmedic.model import (
-    Edit,
     Evidence,
     Fix,
     Problem,
@@ -71,12 +70,8 @@ def _plain(optimizer: Value) -> bool:
 def _problem(script: Script, event: Event, message: str, line: int,
              severity: Severity) -> Problem:
     node = event.node
-    edits: tuple[Edit, ...] = ()
-    if isinstance(node, ast.Call) and (node.args or node.keywords):
-        last = max((*node.args, *(k.value for k in node.keywords)),
-                   key=lambda n: (n.end_lineno or 0, n.end_col_offset or 0))
-        at = last.end_lineno or last.lineno, last.end_col_offset or 0
-        edits = (Edit(*at, *at, ", cycle_momentum=False"),)
+    edits = changes.with_keyword(script, node, "cycle_momentum", "False") \
+        if event.file == script.file else ()
     return Problem(message, where=place(script.file, event), severity=severity,
                    evidence=(Evidence(f"the optimizer is made on line {line}", "source"),),
                    fix=Fix("`cycle_momentum=False`", "or give the optimizer a momentum", "unsafe",

@@ -17,12 +17,14 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchmedic import changes
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.source.flow import trace_of
 from torchmedic.source.flow.training import place
 from torchmedic.trainings import training
 
 if TYPE_CHECKING:
+    from torchmedic.source.flow import Event
     from torchmedic.source.script import Script
 
 SOURCE_WORDS = ("plateau",)
@@ -52,7 +54,18 @@ def in_source(script: Script) -> Iterator[Problem]:
                 where=place(script.file, event), confidence="likely",
                 evidence=(Evidence(f"line {getattr(made.node, 'lineno', 0)}: it is built with "
                                    f"mode `{value}`", "source"),),
-                fix=Fix(f'`mode="{other}"`', "", "unsafe"))
+                fix=Fix(f'`mode="{other}"`', "", "unsafe", edits=_edits(script, event, other)))
+
+
+def _edits(script: Script, event: Event, mode: str) -> changes.Edits:
+    """The mode where the scheduler is made, as the second argument or by its name."""
+    call = event.target.node if event.target is not None else None
+    if event.file != script.file or not isinstance(call, ast.Call) or (
+            (event.target.file or script.file) != script.file):  # type: ignore[union-attr]
+        return ()
+    if len(call.args) > 1:
+        return changes.replacing(call.args[1], f'"{mode}"')
+    return changes.with_keyword(script, call, "mode", f'"{mode}"')
 
 
 def _program(mode: str, metric: str) -> str:
