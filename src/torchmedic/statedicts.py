@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from torchmedic.shapes import numbers, written
+
+if TYPE_CHECKING:
+    from torchmedic.observed import Checkpoint
 
 # torch 0.4 to 2.14
 HEAD = re.compile(r"Error\(s\) in loading state_dict for (\w+)")
@@ -50,6 +54,29 @@ def _old(message: str) -> Told | None:
     keys = tuple(re.findall(r"[\"']([\w.]+)[\"']", found["keys"] + found["more"]))
     missing = found["kind"] == "missing"
     return Told("model", keys if missing else (), () if missing else keys, ())
+
+
+def loading(checkpoint: Checkpoint, *lines: str) -> str:
+    """As added lines, the code that reads the file's state dict and goes on with further lines."""
+    where = "".join(f"[{key!r}]" for key in checkpoint.within)
+    name = checkpoint.file.replace("\\", "/")
+    if checkpoint.format == "safetensors":
+        head = ["from safetensors.torch import load_file", f"state = load_file({name!r})"]
+    elif checkpoint.format == "TorchScript":
+        head = [f"state = torch.jit.load({name!r}, map_location='cpu').state_dict()"]
+    else:
+        head = [f"state = torch.load({name!r}, map_location='cpu', weights_only=True){where}"]
+    return "".join(f"+{line}\n" for line in (*head, *lines))
+
+
+def renaming(removed: str, added: str) -> str:
+    """The line that changes the prefix of every key that has it."""
+    if removed:
+        bare = f"k.removeprefix({removed!r})"
+        new = f"{added!r} + {bare}" if added else bare
+        other = f" if k.startswith({removed!r}) else k" if added else ""
+        return f"state = {{{new}{other}: v for k, v in state.items()}}"
+    return f"state = {{{added!r} + k: v for k, v in state.items()}}"
 
 
 def prefix_between(missing: tuple[str, ...], unexpected: tuple[str, ...]

@@ -160,7 +160,7 @@ def test_cut_safetensors(tmp_path):
     (bytes(5000), "damaged"),
     (os.urandom(4).hex().encode() * 50, "no checkpoint"),
     (struct.pack("<Q", 1 << 39) + b"{" + b" " * 100, "more memory"),
-    (b"\x80\x04\x8d" + struct.pack("<Q", 1 << 50) + b"x.", "more memory"),
+    (b"\x80\x04\x8d" + struct.pack("<Q", 1 << 50) + b"x.", "not complete"),
     (b"\x80\x02]r\xff\xff\xff\x7f.", None),
 ])
 def test_files_that_are_none(tmp_path, capsys, content, says):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torchmedic.observed.checkpoint import Stored
+from torchmedic.observed.weights import Stored
 from torchmedic.output import UserError
 
 FACTORY = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
@@ -34,14 +34,16 @@ def model(factory: str, arguments: str | None, python: str) -> Model:
         raise UserError(f"--model-args is not JSON: {error}") from None
     if not isinstance(given, (dict, list)):
         raise UserError("--model-args must be a JSON object or list")
-    told = _asked(python, "build_model.py", factory, json.dumps(given), what=f"can't build {factory}")
+    told = _asked(python, "build_model.py", factory, json.dumps(given),
+                  what=f"can't build {factory}")
     tensors = {str(k): Stored(tuple(shape), dtype) for k, (shape, dtype) in told["tensors"].items()}
     return Model(factory if not told["name"] else str(told["name"]), tensors, told["tied"])
 
 
 def not_finite(file: Path, python: str) -> list[str]:
     """Sentences on the tensors that hold NaN or Inf."""
-    told = _asked(python, "read_values.py", str(file.resolve()), what=f"can't read the values of {file}")
+    told = _asked(python, "read_values.py", str(file.resolve()),
+                  what=f"can't read the values of {file}")
     if not told["bad"]:
         return [f"all values of {told['tensors']} tensors are finite"]
     return [f"`{name}` holds {nans} NaN and {infs} Inf" for name, nans, infs in told["bad"][:20]]

@@ -4,10 +4,12 @@
 What the factory prints goes to standard error.
 """
 
+# mypy: ignore-errors
 import importlib
 import json
 import os
 import sys
+from pathlib import Path
 
 
 def build(factory, arguments):
@@ -40,7 +42,7 @@ def main():
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     module, _, path = sys.argv[1].partition(":")
-    sys.path.insert(0, os.getcwd())
+    sys.path.insert(0, str(Path.cwd()))
     factory = importlib.import_module(module)
     for part in path.split("."):
         factory = getattr(factory, part)
@@ -48,7 +50,7 @@ def main():
     model = factory if hasattr(factory, "state_dict") and not isinstance(factory, type) \
         else build(factory, arguments)
     if not hasattr(model, "state_dict"):
-        raise TypeError("%s gives a %s, not a model" % (sys.argv[1], type(model).__name__))
+        raise TypeError(f"{sys.argv[1]} gives a {type(model).__name__}, not a model")
     found, tied = names(model)
     json.dump({"name": type(model).__name__, "tensors": found, "tied": tied}, out)
     out.close()

@@ -6,12 +6,12 @@ import os
 import zipfile
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 from torchmedic.data.layouts import lay_out
 from torchmedic.data.objects import SIZES, foreign, storage_of, wants_to_run
 from torchmedic.data.pickles import Global, Machine, Made, Persistent, TooLarge, Unreadable
-from torchmedic.observed.checkpoint import Checkpoint, Defect
+from torchmedic.observed.weights import Checkpoint, Defect
 
 LEGACY = 0x1950A86A20F9469CFC6C
 """The number that files from before torch 1.6 begin with."""
@@ -70,7 +70,7 @@ def _text(head: bytes) -> Defect | None:
 
 def _of_zip(file: BinaryIO, blank: Checkpoint, inside: tuple[str, ...] | None) -> Checkpoint:
     try:
-        archive = zipfile.ZipFile(_Guarded(file, CENTRAL))  # type: ignore[arg-type]
+        archive = zipfile.ZipFile(_Guarded(file, CENTRAL))
         members = {item.filename: item for item in archive.infolist()}
     except TooLarge as error:
         return _with(blank, Defect("too-large", str(error)))
@@ -88,7 +88,7 @@ def _of_zip(file: BinaryIO, blank: Checkpoint, inside: tuple[str, ...] | None) -
     machine = Machine()
     try:
         with archive.open(members[top]) as stream:
-            root = machine.run(stream)
+            root = machine.run(cast("BinaryIO", stream))
     except (Unreadable, zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError,
             OSError, ValueError) as error:
         return _broken(blank, machine, error)
@@ -133,6 +133,8 @@ def _of_pickle(file: BinaryIO, blank: Checkpoint, inside: tuple[str, ...] | None
         root = machine.run(file)
         found = {key: count * SIZES.get(dtype, 1) for key, dtype, count in _storages(machine)}
         keys = Machine().run(file)
+    except OSError as error:  # a block that ends far behind the file
+        return _broken(blank, machine, Unreadable(str(error), cut=True))
     except Unreadable as error:
         return _broken(blank, machine, error)
     made = _made(blank, machine, root, inside)

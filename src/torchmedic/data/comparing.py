@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
 from torchmedic.data.reasons import missing, other_shape, renamed, unexpected
-from torchmedic.observed.checkpoint import Comparison, Differs, Prefix, Stored
+from torchmedic.observed.weights import Comparison, Differs, Prefix, Stored
 
 DEEPEST = 4
 """Components of a prefix at most."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from torchmedic.data.objects import _shape
 from torchmedic.data.pickles import Global, Machine, Made, Unreadable
-from torchmedic.observed.checkpoint import Checkpoint, Defect, Entry, Stored
+from torchmedic.observed.weights import Checkpoint, Defect, Entry, Stored
 
 INDEX = 64 << 20
 USUAL = ("model.safetensors", "pytorch_model.bin", "adapter_model.safetensors",

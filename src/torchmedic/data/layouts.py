@@ -8,7 +8,7 @@ from typing import Any
 
 from torchmedic.data.objects import DEEPEST, state_dict, stored
 from torchmedic.data.pickles import Made
-from torchmedic.observed.checkpoint import Entry, Stored
+from torchmedic.observed.weights import Entry, Stored
 
 FIRST = ("state_dict", "model_state_dict", "model_state", "model", "module", "net", "network",
          "weights", "params", "generator", "ema", "model_ema", "ema_state_dict")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from torchmedic.data.pickles import Global, Made, Persistent
-from torchmedic.observed.checkpoint import Stored
+from torchmedic.observed.weights import Stored
 
 DTYPES = {
     "Float": "float32", "Double": "float64", "Half": "float16", "BFloat16": "bfloat16",

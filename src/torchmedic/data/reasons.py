@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Mapping
 
-from torchmedic.observed.checkpoint import Stored
+from torchmedic.observed.weights import Stored
 
 Tensors = Mapping[str, Stored]
 MOST = 1500
@@ -62,7 +62,8 @@ def _module(key: str, other: Tensors) -> str:
     parent = key.rpartition(".")[0]
     if not parent or any(name.startswith(f"{parent}.") for name in other):
         return "the layer has another set of parameters" if parent else ""
-    return "other head" if HEADS.search(key) else "no such layer there"
+    heads = HEADS.search(key) and any(HEADS.search(name) for name in other)
+    return "other head" if heads else "no such layer there"
 
 
 def _depth(key: str, own: Tensors, other: Tensors, here: str, there: str) -> str:
@@ -92,9 +93,9 @@ def renamed(lacking: Tensors, further: Tensors) -> dict[str, str]:
     news = [key for key in lacking if not key.endswith(COUNTER)]
     if not olds or not news or max(len(olds), len(news)) > MOST:
         return {}
-    sides = [[(room[k].shape, k.rpartition(".")[2]) for k in keys]
-             for room, keys in ((further, olds), (lacking, news))]
-    blocks = difflib.SequenceMatcher(None, *sides, autojunk=False).get_matching_blocks()
+    ours, theirs = ([(room[k].shape, k.rpartition(".")[2]) for k in keys]
+                    for room, keys in ((further, olds), (lacking, news)))
+    blocks = difflib.SequenceMatcher(None, ours, theirs, autojunk=False).get_matching_blocks()
     pairs = {olds[b.a + i]: news[b.b + i] for b in blocks for i in range(b.size)}
     telling = sum(len(further[old].shape) > 1 for old in pairs)
     whole = len(pairs) * 5 >= 4 * min(len(olds), len(news))

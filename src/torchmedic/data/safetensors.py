@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from typing import BinaryIO
 
-from torchmedic.observed.checkpoint import Checkpoint, Defect, Entry, Stored
+from torchmedic.observed.weights import Checkpoint, Defect, Entry, Stored
 
 DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16",
           "I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8", "U8": "uint8",

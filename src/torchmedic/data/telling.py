@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from torchmedic.data.objects import SIZES
 from torchmedic.tables import table
 
 if TYPE_CHECKING:
-    from torchmedic.observed.checkpoint import Checkpoint, Comparison, Differs, Stored
+    from torchmedic.observed.weights import Checkpoint, Comparison, Differs, Stored
 
 ROWS = 24
 COUNTERS = ("running_mean", "running_var", "num_batches_tracked")
@@ -49,16 +50,27 @@ def compared(comparison: Comparison, width: int) -> str:
     rows = [["", "key", "checkpoint", "model", "likely reason"]]
     for word, items in (("shape", comparison.shapes), ("missing", comparison.missing),
                         ("unexpected", comparison.unexpected)):
-        rows += [[word, d.key, _shape(d.checkpoint), _shape(d.model), d.reason]
-                 for d in items[:ROWS]]
-        if len(items) > ROWS:
-            rows.append([word, f"{len(items) - ROWS} more", "", "", ""])
+        told = list(_rows(word, items))
+        rows += told[:ROWS]
+        if len(told) > ROWS:
+            rows.append([word, "and more", "", "", "all of them with --output-format json"])
     if comparison.dtypes:
         one = comparison.dtypes[0]
         rows.append(["type", f"{len(comparison.dtypes)} tensors", one.checkpoint.dtype if
                      one.checkpoint else "", one.model.dtype if one.model else "",
                      "converted when loaded"])
     return head + "\n" + (table(rows, width) if len(rows) > 1 else "")
+
+
+def _rows(word: str, items: Iterable[Differs]) -> Iterator[list[str]]:
+    """One line for keys in a row that differ for the same reason."""
+    for reason, alike in groupby(items, key=lambda item: item.reason):
+        first, *further = alike
+        lines = [first, *further] if len(further) < 3 else [first]
+        yield from ([word, d.key, _shape(d.checkpoint), _shape(d.model), reason] for d in lines)
+        if len(lines) <= len(further):
+            yield [word, f"{further[0].key} … {further[-1].key}", "", "",
+                   f"{len(further)} more of this kind"]
 
 
 def as_data(checkpoint: Checkpoint, comparison: Comparison | None) -> dict[str, Any]:

@@ -8,14 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torchmedic.observed.checkpoint import (
-    Checkpoint,
-    Comparison,
-    Defect,
-    Differs,
-    Stored,
-    Weights,
-)
 from torchmedic.observed.failure import (
     Failure,
     FailureKind,
@@ -35,6 +27,14 @@ from torchmedic.observed.process import (
     SignalSent,
 )
 from torchmedic.observed.run import Ending, HostMemory, Run, Stall
+from torchmedic.observed.weights import (
+    Checkpoint,
+    Comparison,
+    Defect,
+    Differs,
+    Stored,
+    Weights,
+)
 
 if TYPE_CHECKING:
     from torchmedic.source.script import Script

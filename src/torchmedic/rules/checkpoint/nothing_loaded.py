@@ -20,12 +20,13 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
+from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.source.flow import Trace, trace_of
 from torchmedic.source.flow.training import node_place, place
 from torchmedic.wrapped import prefixes
 
 if TYPE_CHECKING:
+    from torchmedic.observed import Weights
     from torchmedic.source.script import Script
 
 
@@ -35,6 +36,21 @@ def in_source(script: Script) -> Iterator[Problem]:
         return
     yield from _of_other_keys(script, trace_of(script))
     yield from _into_a_dict(script)
+
+
+def in_data(seen: Weights) -> Iterator[Problem]:
+    compared = seen.comparison
+    if compared is None or compared.loaded or not (compared.missing or compared.shapes):
+        return  # a prefix has a rule of its own
+    theirs = next((f"`{d.key}`" for d in compared.unexpected), "no key")
+    ours = next((f"`{d.key}`" for d in (*compared.missing, *compared.shapes)), "no key")
+    yield Problem(
+        f"no tensor of the checkpoint fits {compared.model}", severity="error",
+        where=Place(file=seen.checkpoint.file),
+        evidence=(Evidence(f"the checkpoint has {theirs}, the model {ours}; "
+                           f"{len(compared.shapes)} names agree, and no shape", "file"),),
+        fix=Fix("build the model with the class and the settings it was saved from",
+                "`strict=False` would load nothing without a word"))
 
 
 def _of_other_keys(script: Script, trace: Trace) -> Iterator[Problem]:
@@ -85,7 +101,7 @@ model = nn.Linear(2, 3)
 
 RULE = Rule(
     name="nothing-loaded", doc=__doc__, category="code", severity="warning",
-    in_source=in_source, examples=(
+    in_source=in_source, in_data=in_data, examples=(
         fires(_PROGRAM % 'model.load_state_dict(torch.load("net.pt"), strict=False)',
               "no key of the checkpoint fits", "`module.`", kind="source",
               line="load_state_dict", title="prefix"),

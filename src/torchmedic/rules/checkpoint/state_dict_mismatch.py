@@ -19,12 +19,12 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
+from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.remedies import raised
-from torchmedic.statedicts import Told, prefix_between, read
+from torchmedic.statedicts import Told, loading, prefix_between, read, renaming
 
 if TYPE_CHECKING:
-    from torchmedic.observed import Failure
+    from torchmedic.observed import Comparison, Differs, Failure, Weights
 
 WORDS = ("state_dict", "loaded state dict")
 
@@ -45,6 +45,44 @@ def in_failure(failure: Failure) -> Iterator[Problem]:
         return
     yield Problem(f"the checkpoint is not of this {told.model}: {_counts(told)}",
                   where=failure.place, evidence=tuple(_evidence(told)), fix=_fix(told))
+
+
+def in_data(seen: Weights) -> Iterator[Problem]:
+    compared = seen.comparison
+    if compared is None or not compared.loaded:
+        return  # `nothing-loaded`
+    missing = [d for d in compared.missing if not d.key.endswith("num_batches_tracked")]
+    if not (missing or compared.unexpected or compared.shapes):
+        return
+    told = Told(compared.model, tuple(d.key for d in missing),
+                tuple(d.key for d in compared.unexpected),
+                tuple((d.key, "", "") for d in compared.shapes))
+    differ = (*compared.shapes, *missing, *compared.unexpected)
+    reasons = dict.fromkeys(d.reason for d in differ if d.reason)
+    yield Problem(
+        f"the checkpoint is not of this {compared.model}: {_counts(told)}",
+        where=Place(file=seen.checkpoint.file), fix=_data_fix(seen, compared, differ),
+        evidence=(Evidence(f"{len(compared.matched)} tensors match", "file"),
+                  *(Evidence(reason, "file") for reason in list(reasons)[:4])))
+
+
+def _data_fix(seen: Weights, compared: Comparison, differ: tuple[Differs, ...]) -> Fix:
+    prefix = compared.prefix
+    change = [renaming(prefix.removed, prefix.added)] if prefix else []
+    names = {d.key: d.reason.split("`")[1] for d in compared.unexpected
+             if d.reason.startswith("renamed")}
+    if names and len(names) * 2 >= len(differ) and len(names) <= 40:
+        return Fix("give these tensors the model's names, once you are sure that they are the same",
+                   "shape and order agree, and nothing else shows it", "unsafe", diff=loading(
+                       seen.checkpoint, *change, f"names = {names!r}",
+                       "state = {names.get(k, k): v for k, v in state.items()}",
+                       "model.load_state_dict(state)"))
+    return Fix("build the model as it was saved; or, where the difference is meant, load what fits "
+               "and train the rest", "`strict=False` alone does not cover another shape", "unsafe",
+               diff=loading(
+                   seen.checkpoint, *change, "own = model.state_dict()",
+                   "fits = {k: v for k, v in state.items() if k in own and v.shape == "
+                   "own[k].shape}", "print(model.load_state_dict(fits, strict=False))"))
 
 
 def _counts(told: Told) -> str:
@@ -86,7 +124,7 @@ net.load_state_dict(state)
 
 RULE = Rule(
     name="state-dict-mismatch", doc=__doc__, category="code", in_failure=in_failure,
-    examples=(
+    in_data=in_data, examples=(
         fires(_PROGRAM % "Linear(3, 4)", "the checkpoint is not of this Sequential: 2 of another",
               "`1.weight` has (10, 3) in the checkpoint and (4, 3) in the model",
               line="load_state_dict", title="other head"),

@@ -19,14 +19,14 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
+from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.source.flow import trace_of
 from torchmedic.source.flow.training import place
-from torchmedic.statedicts import prefix_between, read
+from torchmedic.statedicts import loading, prefix_between, read, renaming
 from torchmedic.wrapped import prefixes
 
 if TYPE_CHECKING:
-    from torchmedic.observed import Failure
+    from torchmedic.observed import Failure, Weights
     from torchmedic.source.script import Script
 
 WORDS = ("state_dict",)
@@ -63,6 +63,24 @@ def in_source(script: Script) -> Iterator[Problem]:
                 prefix, on_file))
 
 
+def in_data(seen: Weights) -> Iterator[Problem]:
+    compared = seen.comparison
+    if compared is None or compared.prefix is None or not compared.loaded:
+        return
+    old, new = compared.prefix.removed, compared.prefix.added
+    message = (f"the checkpoint's keys begin with `{old}`, the model's with `{new}`" if old and new
+               else f"the checkpoint's keys begin with `{old}`, the model's do not" if old
+               else f"the model's keys begin with `{new}`, the checkpoint's do not")
+    fits = len(compared.matched)
+    yield Problem(
+        message, where=Place(file=seen.checkpoint.file),
+        evidence=(Evidence(f"{compared.plain} tensors fit by name and shape as the file is, {fits} "
+                           "with the prefix changed; `strict=False` would not say so", "file"),),
+        fix=Fix("change the prefix before `load_state_dict`, or `torchmedic.load_matching(model, "
+                f"{seen.checkpoint.file!r})`", "", "unsafe", diff=loading(
+                    seen.checkpoint, renaming(old, new), "model.load_state_dict(state)")))
+
+
 def _fix(prefix: str, on_file: bool) -> Fix:
     if on_file:
         return Fix(f"`state = {{key.removeprefix(\"{prefix}\"): value for key, value in "
@@ -85,7 +103,7 @@ bare.load_state_dict(torch.load("net.pt"))
 
 RULE = Rule(
     name="state-dict-prefix", doc=__doc__, category="code", in_failure=in_failure,
-    in_source=in_source,
+    in_source=in_source, in_data=in_data,
     examples=(
         fires(_PROGRAM % "net.load_state_dict(outer.state_dict())",
               "the checkpoint's keys begin with `module.`, the model's do not",
