@@ -100,15 +100,15 @@ def _problem(trace: Trace, update: Update) -> Problem:
         f"`{owner}` steps in each round of a loop that never clears its gradients",
         where=place(trace.script.file, where), evidence=tuple(facts), confidence="likely",
         fix=Fix(f"`{owner}.zero_grad()` inside the loop, before `backward()`", "", "unsafe",
-                edits=_edits(trace, update, owner, outside)))
+                edits=_edits(trace, update, owner)))
 
 
-def _edits(trace: Trace, update: Update, owner: str, outside: Event | None) -> changes.Edits:
+def _edits(trace: Trace, update: Update, owner: str) -> changes.Edits:
     """Before backward, in the block where that and the step stand."""
     back, loop, script = update.backward, update.loop, trace.script
     steps = {e.line: e for e in trace.inside(loop, "step") if e.target is update.step.target}
     backs = {id(e.node) for e in trace.inside(loop, "backward")}
-    if outside is not None or any(
+    if any(
             e.file != script.file or e.function != back.function or e.loops != back.loops
             or e.more["closure"] for e in steps.values()) or back.file != script.file:
         return ()
@@ -164,6 +164,15 @@ class Trainer:
 trainer = Trainer(model, optimizer)
 """
 
+_EMPTY = """
+def made():
+    pass
+
+
+model = made()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+"""
+
 RULE = Rule(
     name="gradients-never-cleared", doc=__doc__, category="code", severity="warning",
     in_run=in_run, in_source=in_source, examples=(
@@ -183,6 +192,7 @@ RULE = Rule(
               title="in a helper"),
         quiet(training(_CLOSURE), kind="source", title="closure"),
         quiet(training(_ACCUMULATED, index=True), kind="source", title="accumulation"),
+        quiet(training(more=_EMPTY), kind="source", title="nothing known in it"),
         quiet(training(_NEVER + "scheduler_step_and_clear(optimizer)", setup=MODEL),
               kind="source", title="unknown helper"),
     ),

@@ -429,7 +429,7 @@ def goes(name: str, args: list[Value], kwargs: dict[str, Value]) -> bool:
     given = kwargs.get("device") or next((a for a in args if not _is_type(a)), None)
     if name != "to" or given is None:
         return False
-    return any(o.kind != "const" or (isinstance(o.data, str) and o.data != "cpu")
+    return any(o.kind != "const" or (isinstance(o.data, str) and o.data not in ("cpu", "meta"))
                for o in _devices(given))
 
 

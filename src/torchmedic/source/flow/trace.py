@@ -137,10 +137,10 @@ def counts(branch: Frame) -> bool:
 
 def shares(one: Value | None, other: Value | None) -> bool:
     """An optimizer, a module or some parameters that have a module in common, or may have."""
-    if one is None or other is None:
+    if one is None or other is None or one is other:
         return True
     left, right = modules_of(one), modules_of(other)
-    return left is None or right is None or bool(left & right)
+    return not left or not right or bool(left & right)  # what holds nothing isn't known
 
 
 def modules_of(value: Value) -> frozenset[int] | None:
