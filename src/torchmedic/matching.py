@@ -86,7 +86,9 @@ def _own(model: Module) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The model's own tensors, and keys that share one with an earlier key."""
     import torch
 
-    own, first, tied = {}, {}, {}
+    own: dict[str, Tensor] = {}
+    first: dict[int, str] = {}
+    tied: dict[str, str] = {}
     for key, value in model.state_dict(keep_vars=True).items():
         if not isinstance(value, torch.Tensor):
             continue
