@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from torchmedic.output import UserError
 
@@ -17,8 +17,7 @@ NAMES = ("torchmedic.toml", "pyproject.toml")
 LISTS = ("select", "ignore", "extend-select", "extend-ignore", "exclude", "extend-exclude")
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(NamedTuple):
     """What one place says of rules: names of rules or families, or `all`. source: its file."""
 
     select: tuple[str, ...] = ()
@@ -89,7 +88,7 @@ def with_options(settings: Settings, *, select: Sequence[str] = (),
     """What the command line says comes on top; `select` takes the place of the file's."""
     files = settings.choices
     if select:
-        files = tuple(replace(choice, select=()) for choice in files)
+        files = tuple(choice._replace(select=()) for choice in files)
     said = Choice((*select, *extend_select), tuple(ignore))
     return replace(settings, choices=(*files, said),
                    exclude=(*settings.exclude, *map(_from_here, exclude)))

@@ -12,7 +12,7 @@ from io import StringIO
 from types import ModuleType
 
 from torchmedic import __version__, commands
-from torchmedic.output import UserError
+from torchmedic.output import UserError, width
 
 OWN_FAILURE = 125
 BROKEN_PIPE = 128 + 13
@@ -57,7 +57,8 @@ def _dispatch(words: list[str]) -> int:
 def _execute(name: str, rest: list[str]) -> int:
     module = _command(name)
     parser = argparse.ArgumentParser(
-        prog=f"torchmedic {name}", description=module.SUMMARY, allow_abbrev=False)
+        prog=f"torchmedic {name}", description=module.SUMMARY, allow_abbrev=False,
+        formatter_class=_formatter)
     module.configure(parser)
     try:
         return int(module.execute(parser.parse_args(rest)))
@@ -76,6 +77,11 @@ def _execute(name: str, rest: list[str]) -> int:
         return OWN_FAILURE
 
 
+def _formatter(prog: str) -> argparse.HelpFormatter:
+    """argparse makes one for each option; left to itself it asks `shutil` for the width."""
+    return argparse.HelpFormatter(prog, width=width(sys.stdout) - 2)
+
+
 def command_names() -> list[str]:
     """Every module of `commands/` is a command."""
     found = pkgutil.iter_modules(commands.__path__)
@@ -85,8 +91,8 @@ def command_names() -> list[str]:
 def overview() -> str:
     """The help text: each command with its summary."""
     names = command_names()
-    width = max(map(len, names), default=0)
-    listed = "\n".join(f"  {name:{width}}  {_command(name).SUMMARY}" for name in names)
+    longest = max(map(len, names), default=0)
+    listed = "\n".join(f"  {name:{longest}}  {_command(name).SUMMARY}" for name in names)
     return (
         "usage: torchmedic COMMAND ...\n\n"
         "Says why a PyTorch training run died, hung or stopped, and the smallest fix.\n\n"

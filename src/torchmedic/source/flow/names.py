@@ -70,7 +70,7 @@ def _looked_for(name: str, folder: str) -> tuple[str | None, tuple[str, ...]]:
     parts = bare.split(".") if bare else []
     if not level and (not parts or parts[0] in LIBRARIES):
         return None, ()
-    for start in _starts(folder, level):
+    for start in _starts(folder, level, probed):
         base = os.path.join(start, *parts)  # noqa: PTH118
         for path in (f"{base}.py", os.path.join(base, "__init__.py")):  # noqa: PTH118
             probed.append(path)
@@ -79,12 +79,13 @@ def _looked_for(name: str, folder: str) -> tuple[str | None, tuple[str, ...]]:
     return None, tuple(probed)
 
 
-def _starts(folder: str, level: int) -> Iterator[str]:
+def _starts(folder: str, level: int, probed: list[str]) -> Iterator[str]:
     for _ in range(level - 1):
         folder = os.path.dirname(folder) if folder else ".."  # noqa: PTH120
     yield folder
     for _ in range(0 if level else 3):  # the folder above, where the file is inside a package
-        if not os.path.isfile(os.path.join(folder, "__init__.py")):  # noqa: PTH118,PTH113
+        probed.append(os.path.join(folder, "__init__.py"))  # noqa: PTH118
+        if not os.path.isfile(probed[-1]):  # noqa: PTH113
             return
         folder = os.path.dirname(folder) if folder else ".."  # noqa: PTH120
         yield folder
