@@ -11,7 +11,7 @@ import pickletools
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 MOST_BYTES = 64 << 20
 """Kept of one pickle; the largest state dicts need a few megabytes."""
@@ -141,6 +141,12 @@ class Machine:
                 raise Unreadable(f"opcode {name}")
             step(self, argument)
 
+    def drop(self) -> None:
+        if self.stack:
+            self.stack.pop()
+        else:
+            self.to_mark()
+
     def to_mark(self) -> list[Any]:
         items, self.stack = self.stack, self.marks.pop()
         return items
@@ -168,7 +174,7 @@ class Machine:
         target = self.stack[-1]
         if isinstance(target, Made):
             target.items = {} if target.items is None else target.items
-        room = target.items if isinstance(target, Made) else target
+        room: Any = target.items if isinstance(target, Made) else target
         for key, value in zip(pairs[::2], pairs[1::2], strict=False):
             room[_key(key)] = value
 
@@ -179,7 +185,8 @@ class Machine:
             return
         if isinstance(target, Made):
             target.listed = [] if target.listed is None else target.listed
-        (target.listed if isinstance(target, Made) else target).extend(values)
+        room: Any = target.listed if isinstance(target, Made) else target
+        room.extend(values)
 
     def build(self, state: Any) -> None:
         if isinstance(target := self.stack[-1], Made):
@@ -211,7 +218,8 @@ def _operations(stream: Bounded) -> Iterator[tuple[str, Any]]:
         if name in _BLOCKS:
             yield name, _block(stream, name)
         else:
-            yield name, None if operation.arg is None else operation.arg.reader(stream)
+            yield name, None if operation.arg is None else operation.arg.reader(
+                cast("BinaryIO", stream))
     raise TooLarge(f"a pickle of more than {MOST_STEPS} steps")
 
 
@@ -338,7 +346,7 @@ _STEPS["EMPTY_SET"] = lambda m, _: m.stack.append(set())
 _STEPS["TUPLE"] = lambda m, _: m.push(tuple(m.to_mark()))
 _STEPS["LIST"] = lambda m, _: m.push(m.to_mark())
 _STEPS["FROZENSET"] = lambda m, _: m.push(frozenset(map(_key, m.to_mark())))
-_STEPS["POP"] = lambda m, _: (m.stack.pop() if m.stack else m.to_mark()) and None
+_STEPS["POP"] = lambda m, _: m.drop()
 _STEPS["POP_MARK"] = lambda m, _: m.to_mark().clear()
 _STEPS["DUP"] = lambda m, _: m.stack.append(m.stack[-1])
 _STEPS["ADDITEMS"] = _STEPS["APPENDS"] = lambda m, _: m.extend(m.to_mark())
