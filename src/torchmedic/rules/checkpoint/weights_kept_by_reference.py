@@ -54,8 +54,12 @@ def _model(script: Script, trace: Trace, event: Event) -> Iterator[Problem]:
     end = getattr(loop.node, "end_lineno", None) if loop is not None else None
     if end is None or not isinstance(given, (ast.Name, ast.Attribute)) or event.file != script.file:
         return
+    function = script.function_at(event.line)
+    if not getattr(loop.node, "lineno", 0) < event.line <= end:
+        return  # a name of a function that the loop calls
     used = next((n for n in ast.walk(script.tree) if isinstance(n, ast.Name) and n.id == name
-                 and isinstance(n.ctx, ast.Load) and n.lineno > end), None)
+                 and isinstance(n.ctx, ast.Load) and n.lineno > end
+                 and script.function_at(n.lineno) == function), None)
     if used is not None:
         text = ast.unparse(given)
         yield Problem(
@@ -121,6 +125,24 @@ if best is None or loss.item() < lowest:
 _AFTER = "\nmodel.load_state_dict(best)\n"
 
 
+_OWN = """
+class Trainer:
+    def __init__(self, model):
+        self.model = model
+
+    def check(self, loader):
+        current = self.model
+        return [current(x) for x, _ in loader]
+
+
+trainer = Trainer(model)
+"""
+_SAVES = """
+def save(current):
+    torch.save(current.state_dict(), "last.pt")
+"""
+
+
 def _program(kept: str, after: str = _AFTER) -> str:
     head = "import copy\nbest, lowest = None, float('inf')\n"
     return training(more=head, after=_KEEP % kept) + after
@@ -134,6 +156,8 @@ RULE = Rule(
               title="loaded afterwards"),
         fires(_program("model.state_dict()", "\ntorch.save(best, 'best.pt')\n"), kind="source",
               line="best = model", title="saved afterwards"),
+        quiet(training(after="if epoch:\n    trainer.check(loader)", more=_OWN) + _SAVES,
+              kind="source", title="a name of another function"),
         quiet(_program("copy.deepcopy(model.state_dict())"), kind="source", title="copied"),
         quiet(_program("{k: v.clone() for k, v in model.state_dict().items()}"), kind="source",
               title="cloned"),
