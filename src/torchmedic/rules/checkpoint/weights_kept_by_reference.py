@@ -55,7 +55,7 @@ def _model(script: Script, trace: Trace, event: Event) -> Iterator[Problem]:
     if end is None or not isinstance(given, (ast.Name, ast.Attribute)) or event.file != script.file:
         return
     function = script.function_at(event.line)
-    if not getattr(loop.node, "lineno", 0) < event.line <= end:
+    if loop is None or not getattr(loop.node, "lineno", 0) < event.line <= end:
         return  # a name of a function that the loop calls
     used = next((n for n in ast.walk(script.tree) if isinstance(n, ast.Name) and n.id == name
                  and isinstance(n.ctx, ast.Load) and n.lineno > end
