@@ -101,7 +101,7 @@ def _from_here(pattern: str) -> str:
 
     if "/" not in pattern.rstrip("/") or pattern.startswith(("/", "**/")):
         return pattern
-    return f"{glob.escape(Path.cwd().as_posix())}/{os.path.normpath(pattern)}"
+    return os.path.normpath(f"{glob.escape(Path.cwd().as_posix())}/{pattern}")
 
 
 def _table(path: Path) -> dict[str, Any]:

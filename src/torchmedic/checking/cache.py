@@ -86,7 +86,8 @@ class Cache:
                  for path, entry in self._entries.items() if path not in self._new}
         for path, checked in self._new.items():
             needs = (path, *sorted(checked.needs))
-            if not any(map(self._touched, needs)):
+            # A pipe has no digest: what comes through it next is not known.
+            if self._digest_of(path) and not any(map(self._touched, needs)):
                 files[path] = {"needs": _numbers(table, needs), **_data(checked)}
         data = {"sources": self._sources, "files": files, "paths": list(table),
                 "digests": [self._digest_of(path) for path in table]}

@@ -180,6 +180,8 @@ def with_diff(findings: Sequence[Finding], files: dict[str, Document]) -> list[F
 
 def document_of(file: str) -> tuple[Document, bytes, str] | str:
     """The file as it can be changed, its bytes and encoding; else why it can't be."""
+    if not os.path.isfile(file):  # noqa: PTH113 - a pipe would be waited for a second time
+        return "it is no regular file"
     try:
         return documents.read(file)
     except (OSError, SyntaxError, ValueError, LookupError) as error:
