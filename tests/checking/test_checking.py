@@ -120,6 +120,51 @@ def test_a_comment_in_a_multi_line_statement(tmp_path):
     assert concise(tmp_path).stdout == ""
 
 
+@pytest.mark.parametrize("text, left", [
+    # on any line of the statement, or above it with other comments between
+    ("        loss.backward(  # torchmedic: ignore[RULE]\n            retain_graph=False,\n        )", ""),
+    ("        loss.backward(\n            # torchmedic: ignore[RULE]\n            retain_graph=False)", ""),
+    ("        # torchmedic: ignore[RULE]\n        # why\n        loss.backward()", ""),
+    # not above an empty line, nor below
+    ("        # torchmedic: ignore[RULE]\n\n        loss.backward()", "RULE unused"),
+    ("        loss.backward()\n        # torchmedic: ignore[RULE]", "RULE unused"),
+    # not through the statement around it
+    ("        if loss > 0:\n            loss.backward()\n        else:  # torchmedic: ignore[RULE]\n"
+     "            loss.backward()", "RULE unused"),
+    # of two, both are of use; of two names in one, each for itself
+    ("        # torchmedic: ignore[RULE]\n        loss.backward()  # torchmedic: ignore", ""),
+    ("        loss.backward()  # torchmedic: ignore[RULE, softmax-without-dim]", "unused"),
+    # what is said of suppressions can be suppressed
+    ("        loss.backward()  # torchmedic: ignore[RULE, softmax-without-dim, unused-suppression]", ""),
+    ("        loss.backward()  # torchmedic: ignore[]", "RULE"),
+    ("        loss.backward()  # torchmedic: ignored[RULE]", "RULE")])
+def test_what_a_comment_covers(tmp_path, text, left):
+    text = text.replace("RULE", RULE)
+    (tmp_path / "bad.py").write_text(BAD.replace("        loss.backward()", text))
+    wanted = left.replace("RULE", RULE).replace("unused", "unused-suppression").split()
+    assert sorted(set(rules(concise(tmp_path)))) == sorted(wanted)
+
+
+def test_a_comment_above_a_decorator_covers_the_head_only(tmp_path):
+    from torchmedic.checking.suppressions import _comments
+    from torchmedic.source.script import Script
+
+    script = Script.parse("# torchmedic: ignore\n@a\n@b(\n    1)\ndef f(\n    x,\n):\n    pass\n    pass\n")
+    comment, = _comments(script)
+    assert comment.lines == range(2, 8)
+
+
+@pytest.mark.parametrize("options", [
+    ["--select", "loss,unused-suppression"], ["--ignore", "loss"], ["bad.py"]])
+def test_without_all_rules_and_files_nobody_knows_what_is_unused(tmp_path, options):
+    (tmp_path / "bad.py").write_text("# torchmedic: file-ignore\nx = 1  # torchmedic: ignore\n")
+    assert concise(tmp_path, *options).stdout == ""
+    assert len(rules(concise(tmp_path))) == 2
+    (tmp_path / "bad.py").write_text("x = 1  # torchmedic: ignore[no-such]\n")
+    assert rules(concise(tmp_path, *options)) == ["unused-suppression"]
+    assert rules(concise(tmp_path, *options, "--ignore", "unused-suppression")) == []
+
+
 def test_a_baseline_hides_what_was_known(bad):
     assert run(bad, "--write-baseline", "known.json").returncode == 0
     assert run(bad, "--baseline", "known.json").returncode == 0
