@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from torchmedic.source.flow.scopes import Scope
 
 
+LONGEST = 400
+"""Items of a list that are told apart; sums of lists in recursive calls double each time."""
+
+
 class Expressions:
     """Evaluates expressions in the present scope."""
 
@@ -240,6 +244,8 @@ class Expressions:
         if left.kind == right.kind == "const":
             return calculated(left.data, right.data, op, node)
         if left.kind in ("list", "tuple") and right.kind in ("list", "tuple"):
+            if len(left.items) + len(right.items) > LONGEST:
+                return Value("unknown", "", node, self.file)
             return Value("list", "", node, self.file, items=[*left.items, *right.items])
         if "parameters" in (left.kind, right.kind):
             from torchmedic.source.flow.library import parameters

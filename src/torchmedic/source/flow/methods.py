@@ -292,7 +292,8 @@ class Methods(Expressions):
         if name in ("get", "pop") and args and args[0].kind == "const":
             return base.attrs.get(f"[{args[0].data}]") or (args[1] if len(args) > 1 else Value())
         if name == "update" and args:
-            base.items += [*args[0].items, *args[0].attrs.values()]
+            if len(base.items) < 64:
+                base.items += [*args[0].items, *args[0].attrs.values()]
             return const(None)
         return Value("unknown", "", node, self.file) if name in ("keys", "copy", "clear") else None
 
