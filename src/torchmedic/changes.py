@@ -35,6 +35,22 @@ def wrapping(node: ast.AST | None, before: str, after: str) -> Edits:
     return (*((Edit(*start, *start, before),) if before else ()), Edit(*end, *end, after))
 
 
+def out_of_place(script: Script, node: ast.AugAssign) -> Edits:
+    """`x += y` as `x = x + y`."""
+    sign = _SIGNS.get(type(node.op))
+    (_, start), (end, last) = _span(node.target), _span(node.value)
+    if sign is None or "#" in text_between(script, start, end):
+        return ()
+    tight = isinstance(node.value, TIGHT) or "(" in text_between(script, start, end)
+    left, right = ("", "") if tight else ("(", ")")
+    return (Edit(*start, *end, f" = {ast.unparse(node.target)} {sign} {left}"),
+            *((Edit(*last, *last, right),) if right else ()))
+
+
+_SIGNS: dict[type[ast.operator], str] = {
+    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Pow: "**", ast.MatMult: "@"}
+
+
 def unwrapping(script: Script, node: ast.AST, inner: ast.AST) -> Edits:
     """Leaves of a call only one of its parts, as it is written."""
     (start, end), (first, last) = _span(node), _span(inner)
@@ -118,6 +134,18 @@ def before(script: Script, line: int, text: str) -> Edits:
     return (Edit(line, 0, line, 0, f"{indent}{text}\n"),)
 
 
+def at_start(script: Script, function: ast.AST, text: str) -> Edits:
+    """A line of its own as the first of a function, behind its docstring."""
+    body: list[ast.stmt] = getattr(function, "body", [])
+    told = bool(body) and isinstance(body[0], ast.Expr) and isinstance(
+        body[0].value, ast.Constant) and isinstance(body[0].value.value, str)
+    if told and len(body) == 1:
+        return after(script, body[0].lineno, text)
+    first = body[1 if told else 0]
+    above: list[ast.expr] = getattr(first, "decorator_list", [])
+    return before(script, first.lineno, text) if not above else ()
+
+
 def after(script: Script, line: int, text: str) -> Edits:
     """A line of its own after the statement that begins on `line`."""
     indent, statement = _indent(script, line), script.statement_at(line)
@@ -125,6 +153,35 @@ def after(script: Script, line: int, text: str) -> Edits:
         return ()
     at = (statement.end_line, len(script.line(statement.end_line).encode()))
     return (Edit(*at, *at, f"\n{indent}{text}"),)
+
+
+def within(script: Script, statement: ast.stmt, header: str) -> Edits:
+    """A `with` or an `if` round a statement, whose lines go further in."""
+    indent = _indent(script, statement.lineno)
+    last = statement.end_lineno or statement.lineno
+    long = (ast.Constant, ast.JoinedStr)
+    if indent is None or any(isinstance(n, long) and n.lineno != n.end_lineno
+                             for n in ast.walk(statement)):
+        return ()  # it would change a text that goes over several lines
+    step = "\t" if "\t" in indent or script.line(last).startswith("\t") else "    "
+    first = Edit(statement.lineno, 0, statement.lineno, 0, f"{indent}{header}\n{step}")
+    lines = [n for n in range(statement.lineno + 1, last + 1) if script.line(n).strip()]
+    return (first, *(Edit(n, 0, n, 0, step) for n in lines))
+
+
+def assigned(script: Script, value: ast.AST | None) -> str | None:
+    """The name that an expression's value is given: `model`, `self.model`."""
+    for node in ast.walk(script.tree):
+        if isinstance(node, ast.Assign) and node.value is value and len(node.targets) == 1 and (
+                isinstance(node.targets[0], (ast.Name, ast.Attribute))):
+            return ast.unparse(node.targets[0])
+    return None
+
+
+def reaches(script: Script, made: int, used: int) -> bool:
+    """A name that is set on one line has its value on another one, further down."""
+    one, other = script.function_at(made), script.function_at(used)
+    return made < used and (one is None or one == other)
 
 
 def removing(script: Script, line: int) -> Edits:
@@ -172,13 +229,24 @@ def _can_pass(block: list[ast.stmt], node: ast.AST, goal: ast.AST) -> bool:
     """No name that one of the statements on the way sets is used by the other."""
     low, high = sorted((_index(block, node), _index(block, goal)))
     way = [s for s in block[low:high + 1] if s is not node]
-    if any(isinstance(n, (ast.Return, ast.Break, ast.Continue, ast.Raise))
-           for s in way for n in ast.walk(s)):
+    if any(_leaves(s) for s in way):
         return False
     set_here, used_here = _names(node, ast.Store), _names(node, ast.Load)
     set_there = {n for s in way for n in _names(s, ast.Store)}
     used_there = {n for s in way for n in _names(s, ast.Load)}
     return not (set_here & (set_there | used_there) or used_here & set_there)
+
+
+def _leaves(node: ast.AST, loop: bool = False) -> bool:
+    """It may leave the block. loop: `break` and `continue` stay inside it."""
+    if isinstance(node, (ast.Return, ast.Raise)):
+        return True
+    if isinstance(node, (ast.Break, ast.Continue)):
+        return not loop
+    if isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.Lambda)):
+        return False
+    loop = loop or isinstance(node, (ast.For, ast.AsyncFor, ast.While))
+    return any(_leaves(n, loop) for n in ast.iter_child_nodes(node))
 
 
 def _index(block: list[ast.stmt], node: ast.AST) -> int:

@@ -18,6 +18,7 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchmedic import changes
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.source.flow import Event, Trace, Value, trace_of
 from torchmedic.source.flow.training import place
@@ -80,7 +81,22 @@ def _problem(script: Script, event: Event, made: Value, kind: str) -> Problem:
         evidence=(Evidence(f"line {line}: `{made.name}` has a state; nothing in the program loads "
                            "it", "source"),),
         fix=Fix(f"save `{kind}.state_dict()` in the checkpoint, and load it beside the model's", "",
-                "unsafe"))
+                "unsafe", edits=_edits(script, event, made)))
+
+
+def _edits(script: Script, event: Event, made: Value) -> changes.Edits:
+    """Where the program saves its state under a key: that is loaded."""
+    name, source = changes.assigned(script, made.node), _checkpoint(event.node)
+    line = getattr(made.node, "lineno", 0)
+    if name is None or source is None or not changes.reaches(script, line, event.line):
+        return ()
+    keys = [k.value for n in ast.walk(script.tree) if isinstance(n, ast.Dict)
+            for k, v in zip(n.keys, n.values, strict=True)
+            if isinstance(k, ast.Constant) and isinstance(k.value, str)
+            and ast.unparse(v) == f"{name}.state_dict()"]
+    if len(keys) != 1:
+        return ()
+    return changes.after(script, event.line, f'{name}.load_state_dict({source}["{keys[0]}"])')
 
 
 _PROGRAM = """

@@ -16,12 +16,14 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchmedic import changes
 from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.settings import fields_of, private, reads
 from torchmedic.source.flow import trace_of
 from torchmedic.source.paths import FUNCTIONS
 
 if TYPE_CHECKING:
+    from torchmedic.source.flow import Value
     from torchmedic.source.script import Script
 
 PARAMETER = "the parameter"
@@ -52,11 +54,12 @@ def in_source(script: Script) -> Iterator[Problem]:
             written = value.kind == "const" and isinstance(value.data, (int, float))
             direct = written and getattr(value.node, "lineno", 0) == event.line
             wanted = SAME.get(name, ())
-            unread = (_unread(body, wanted) or _setting(script, wanted)) if direct else None
+            local = _unread(body, wanted) if direct else None
+            unread = local or (_setting(script, wanted) if direct else None)
             if unread is not None and (event.line, name) not in seen:
                 seen.add((event.line, name))
-                yield _problem(script, event.line, name, value.data, unread,
-                               function.name if function else None)
+                yield _problem(script, event.line, name, value, unread,
+                               function.name if function else None, local)
 
 
 def _unread(body: ast.AST, names: tuple[str, ...]) -> tuple[str, int, str] | None:
@@ -86,9 +89,10 @@ def _setting(script: Script, names: tuple[str, ...]) -> tuple[str, int, str] | N
     return next(((n, *fields[n]) for n in wanted if n not in read), None)
 
 
-def _problem(script: Script, line: int, name: str, value: object, unread: tuple[str, int, str],
-             function: str | None) -> Problem:
+def _problem(script: Script, line: int, name: str, given: Value, unread: tuple[str, int, str],
+             function: str | None, local: tuple[str, int, str] | None) -> Problem:
     variable, at, source = unread
+    value = given.data
     whole = source == PARAMETER
     of = f"{source} `{variable}`" if whole else f"`{variable}` of `{source}`"
     return Problem(
@@ -96,7 +100,8 @@ def _problem(script: Script, line: int, name: str, value: object, unread: tuple[
         where=Place(file=script.file, line=line, function=function), confidence="certain",
         evidence=(Evidence(f"line {at}: `{variable}` is set there; nothing reads it", "source"),),
         fix=Fix(f"`{name}={variable}`" if whole or "[" in source or "." in source else
-                f"read `{variable}` of `{source}` in its place", "", "unsafe"))
+                f"read `{variable}` of `{source}` in its place", "", "unsafe",
+                edits=changes.replacing(given.node, variable) if local and at < line else ()))
 
 
 _PROGRAM = """

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from torchmedic import changes
 from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.source.flow import Value, trace_of
 from torchmedic.source.paths import inside
@@ -39,10 +40,23 @@ def in_source(script: Script) -> Iterator[Problem]:
                     f"`{one}` and `{other}` are shuffled apart: each in an order of its own",
                     where=Place(file=script.file, line=second.lineno), confidence="likely",
                     evidence=(Evidence("they are used as pairs afterwards", "source"),),
-                    fix=Fix("one permutation for both", "", "unsafe"))
+                    fix=Fix("one permutation for both", "", "unsafe",
+                            edits=_edits(script, first, second)))
     for holder in (script.tree, *(f.node for f in script.functions)):
         yield from _one_only(script, holder)
     yield from _two_loaders(script)
+
+
+def _edits(script: Script, first: ast.stmt, second: ast.stmt) -> changes.Edits:
+    """A name for the first permutation, used by both."""
+    keys = [s.value.slice for s in (first, second)
+            if isinstance(s, ast.Assign) and isinstance(s.value, ast.Subscript)]
+    taken = {n.id for n in ast.walk(script.tree) if isinstance(n, ast.Name)}
+    if len(keys) != 2 or "order" in taken:
+        return ()
+    made = changes.before(script, first.lineno, f"order = {ast.unparse(keys[0])}")
+    uses = [edit for key in keys for edit in changes.replacing(key, "order")]
+    return (*made, *uses) if made else ()
 
 
 def _one_only(script: Script, body: ast.AST) -> Iterator[Problem]:

@@ -17,7 +17,7 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torchmedic import wording
+from torchmedic import changes, wording
 from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.source.paths import inside
 from torchmedic.trainings import training
@@ -126,7 +126,7 @@ def in_source(script: Script) -> Iterator[Problem]:
                 start = made.get(name)
                 early = start is not None and (name in kept or start.lineno < epochs.lineno)
                 if start is not None and name not in stored and early:
-                    yield _used_up(script, loop, start)
+                    yield _used_up(script, loop, start, name not in kept)
 
 
 def _kept(script: Script, generators: set[str]) -> dict[str, ast.Assign]:
@@ -151,7 +151,7 @@ def _again(loop: ast.For) -> bool:
         isinstance(n, (ast.Break, ast.Return)) for n in loop.body)
 
 
-def _used_up(script: Script, loop: ast.For, start: ast.Assign) -> Problem:
+def _used_up(script: Script, loop: ast.For, start: ast.Assign, here: bool) -> Problem:
     function = script.function_at(loop.lineno)
     name = ast.unparse(start.targets[0])
     return Problem(
@@ -161,7 +161,15 @@ def _used_up(script: Script, loop: ast.For, start: ast.Assign) -> Problem:
         evidence=(Evidence(f"line {start.lineno}: `{ast.unparse(start)}`, once for all epochs",
                            "source"),),
         fix=Fix(f"`{ast.unparse(start.value)}` in the inner loop, in the place of `{name}`", "",
-                "unsafe"))
+                "unsafe", edits=_edits(script, loop, start) if here else ()))
+
+
+def _edits(script: Script, loop: ast.For, start: ast.Assign) -> changes.Edits:
+    """What makes the iterator, in the place of its name."""
+    name = ast.unparse(start.targets[0])
+    spot = next((n for n in ast.walk(loop.iter) if ast.unparse(n) == name), None)
+    text = ast.get_source_segment("\n".join(script.lines), start.value)
+    return changes.replacing(spot, text) if text and "\n" not in text else ()
 
 
 _PROGRAM = """

@@ -14,10 +14,13 @@ Never: torch refuses to run the operation.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from torchmedic import changes
 from torchmedic.losscalls import loss_of
 from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.remedies import raised
@@ -26,6 +29,7 @@ from torchmedic.source.flow import trace_of
 
 if TYPE_CHECKING:
     from torchmedic.observed import Failure
+    from torchmedic.source.flow import Value
     from torchmedic.source.script import Script
 
 WORDS = (
@@ -142,7 +146,14 @@ def in_source(script: Script) -> Iterator[Problem]:
                 f"`{module.name}` is float32 and gets {value.dtype}",
                 where=Place(file=value.file or event.file, line=line), confidence="likely",
                 evidence=(Evidence(f"line {event.line}: the layer is called with it", "source"),),
-                fix=_fix(value.dtype, "float32"))
+                fix=replace(_fix(value.dtype, "float32"), edits=_edits(script, value)))
+
+
+def _edits(script: Script, value: Value) -> changes.Edits:
+    """`.float()` behind the call that makes it."""
+    if (value.file or script.file) != script.file or not isinstance(value.node, ast.Call):
+        return ()
+    return changes.wrapping(value.node, "", ".float()")
 
 
 def _dtype(text: str) -> str:

@@ -15,8 +15,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from torchmedic import changes
 from torchmedic.defaultdevice import made_on
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.remedies import raised
@@ -88,7 +90,25 @@ def _kept(script: Script, event: Event, line: int) -> Problem:
         f"`self.{name}` is a plain tensor: `model.to(device)` leaves it on the CPU",
         where=place(script.file, event), confidence="likely",
         evidence=(Evidence(f"line {line} computes with it", "source"),),
-        fix=Fix(f"`self.register_buffer(\"{name}\", …)`", "", "unsafe"))
+        fix=Fix(f"`self.register_buffer(\"{name}\", …)`", "", "unsafe",
+                edits=_buffer(script, event, name)))
+
+
+def _buffer(script: Script, event: Event, name: str) -> changes.Edits:
+    """It moves with the model; checkpoints stay as they are."""
+    node = event.node
+    function = script.function_at(event.line)
+    if event.file != script.file or not isinstance(node, ast.Assign) or len(
+            node.targets) > 1 or function is None:
+        return ()
+    made = any(isinstance(n, ast.Attribute) and n.attr == "__init__" and n.lineno < node.lineno
+               for n in ast.walk(function.node))
+    start = changes.replacing(node, "")[:1]
+    value = changes.wrapping(node.value, f'self.register_buffer("{name}", ', ", persistent=False)")
+    if not made or not start or len(value) != 2 or node.lineno != node.value.lineno:
+        return ()
+    head = replace(value[0], line=start[0].line, column=start[0].column)
+    return (head, value[1])
 
 
 def _here(event: Event, made: Value) -> bool:
@@ -120,7 +140,27 @@ def _made(script: Script, trace: Trace, seen: set[int]) -> Iterator[Problem]:
                 "the model computes with it", where=node_place(script.file, made.node),
                 confidence="likely",
                 evidence=(Evidence(f"line {event.line} computes with it", "source"),),
-                fix=Fix("`device=x.device` for the new tensor", "", "safe"))
+                fix=Fix("`device=x.device` for the new tensor", "", "safe",
+                        edits=_placed(script, event, made)))
+
+
+def _placed(script: Script, event: Event, made: Value) -> changes.Edits:
+    """On the device of the tensor that it meets, where that has a name when it is made."""
+    kept, line = changes.assigned(script, made.node), getattr(made.node, "lineno", 0)
+    function = script.function_at(line)
+    if event.file != script.file or function is None or (made.file or script.file) != script.file:
+        return ()
+    known = {a.arg for a in function.node.args.args[1:]} | {
+        n.id for n in ast.walk(function.node) if isinstance(n, ast.Name)
+        and isinstance(n.ctx, ast.Store) and n.lineno < line}
+    for node in ast.walk(function.node):
+        if not isinstance(node, ast.BinOp) or node.lineno != event.line:
+            continue
+        for one, other in ((node.left, node.right), (node.right, node.left)):
+            mine = one is made.node or (kept is not None and ast.unparse(one) == kept)
+            if mine and isinstance(other, ast.Name) and other.id in known:
+                return changes.with_keyword(script, made.node, "device", f"{other.id}.device")
+    return ()
 
 
 _MOVED = "device = torch.device('cuda')\nmodel = Net().to(device)\nmodel(torch.randn(4, 8))\n"

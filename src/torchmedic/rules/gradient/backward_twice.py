@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from torchmedic import changes
 from torchmedic.batches import recorded
 from torchmedic.keptstate import SECOND, culprit
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
@@ -70,7 +71,27 @@ def in_source(script: Script) -> Iterator[Problem]:
         yield Problem(message, where=place(script.file, event), confidence="likely",
                       evidence=(Evidence(told, "source"),), fix=Fix(
                           "add the losses and call `backward()` once" if earlier is not None else
-                          "compute it again in each round", "", "unsafe"))
+                          "compute it again in each round", "", "unsafe",
+                          edits=_edits(trace, earlier, event) if earlier is not None else ()))
+
+
+def _edits(trace: Trace, first: Event, second: Event) -> changes.Edits:
+    """`(a + b).backward()` in the place of the second, when nothing but the two uses them."""
+    script = trace.script
+    found = [script.statement_at(e.line) for e in (first, second)]
+    one, other = (getattr(getattr(e.node, "func", None), "value", None) for e in (first, second))
+    plain = all(isinstance(n, ast.Name) for n in (one, other))
+    between = trace.events[first.at + 1:second.at]
+    if {first.file, second.file} != {script.file} or not plain or any(
+            e.kind in ("step", "clear", "clip", "unscale", "opaque") for e in between) or any(
+            e.more["kwargs"] or e.more.get("args") for e in (first, second)):
+        return ()
+    alone = all(s is not None and isinstance(s.node, ast.Expr) for s in found)
+    same = alone and any(s is found[1].node  # type: ignore[union-attr]
+                         for s in changes.block_of(script, found[0].node))  # type: ignore
+    taken = changes.removing(script, first.line) if same else ()
+    text = f"({ast.unparse(one)} + {ast.unparse(other)})"  # type: ignore[arg-type]
+    return (*taken, *changes.replacing(other, text)) if taken else ()
 
 
 def _freed_before(trace: Trace, event: Event, value: Value) -> Event | None:

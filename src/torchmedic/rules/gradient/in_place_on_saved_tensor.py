@@ -21,6 +21,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchmedic import changes
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.remedies import raised
 from torchmedic.shapes import numbers, written
@@ -72,7 +73,27 @@ def in_source(script: Script) -> Iterator[Problem]:
                 evidence=(Evidence(f"`{name}` is the output of `{operation}`, which keeps it",
                                    "source"),),
                 fix=Fix(f"write it out of place: `{name} = {name} + …`" if event.kind == "keep"
-                        else f"work on `{name}.clone()`, or write it out of place", "", "unsafe"))
+                        else f"work on `{name}.clone()`, or write it out of place", "", "unsafe",
+                        edits=_edits(script, event)))
+
+
+def _edits(script: Script, event: Event) -> changes.Edits:
+    """`h += y` as `h = h + y`, and `h.mul_(y)` as `h = h.mul(y)`."""
+    statement = script.statement_at(event.line)
+    node = statement.node if statement is not None else None
+    if event.file != script.file:
+        return ()
+    if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+        return changes.out_of_place(script, node)
+    call = node.value if isinstance(node, ast.Expr) else None
+    if call is not event.node or not isinstance(call, ast.Call) or not isinstance(
+            call.func, ast.Attribute) or not isinstance(call.func.value, ast.Name):
+        return ()
+    name, method = call.func.value.id, call.func.attr
+    if not method.endswith("_") or method.endswith("__"):
+        return ()
+    return (*changes.wrapping(call.func.value, f"{name} = ", "")[:1],
+            *changes.renaming(call, method, method.rstrip("_")))
 
 
 def _trained(event: Event) -> bool:

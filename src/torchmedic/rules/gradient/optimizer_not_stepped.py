@@ -13,9 +13,11 @@ When another part of the program steps it.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchmedic import changes
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.source.flow import Event, Trace, Value, trace_of
 from torchmedic.source.flow.trace import modules_of
@@ -87,7 +89,26 @@ def _problem(trace: Trace, made: Value, backward: Event) -> Problem:
         f"the optimizer built in line {line} is never stepped",
         where=place(trace.script.file, other or backward), evidence=tuple(facts),
         confidence="likely", fix=Fix("`step()` of this optimizer after that `backward()`", "",
-                                     "unsafe"))
+                                     "unsafe", edits=_edits(trace, made, backward, other)))
+
+
+def _edits(trace: Trace, made: Value, backward: Event, other: Event | None) -> changes.Edits:
+    """Its step behind the only backward pass, or in the place of another's second step."""
+    script, loop = trace.script, backward.loops[-1]
+    name = changes.assigned(script, made.node)
+    if {backward.file, made.file or script.file} != {script.file} or name is None or not (
+            name.startswith("self.")
+            or changes.reaches(script, getattr(made.node, "lineno", 0), backward.line)):
+        return ()
+    if other is None:
+        alone = len(trace.inside(loop, "backward")) == 1 and not trace.inside(loop, "step")
+        return changes.after(script, backward.line, f"{name}.step()") if alone else ()
+    again = [e for e in trace.inside(loop, "step") if e.target is other.target]
+    call = other.node
+    if len(again) < 2 or other.file != script.file or not isinstance(
+            call, ast.Call) or not isinstance(call.func, ast.Attribute) or other.value is not None:
+        return ()
+    return changes.replacing(call.func.value, name)
 
 
 _TWO = """

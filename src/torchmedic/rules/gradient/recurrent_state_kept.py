@@ -18,9 +18,11 @@ Carrying the state over several chunks of one sequence, with a single backward o
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchmedic import changes
 from torchmedic.batches import recorded
 from torchmedic.keptstate import SECOND, culprit
 from torchmedic.model import Confidence, Evidence, Fix, Place, Problem, Rule, fires, quiet
@@ -56,7 +58,7 @@ def _problem(script: Script, kept: Kept, confidence: Confidence, about: tuple[st
     return Problem(
         f"`{kept.name}` carries the graph of the batch before into the next one",
         where=_place(script, kept, failure), evidence=(*evidence, line), about=about,
-        confidence=confidence, fix=_fix(kept),
+        confidence=confidence, fix=_fix(script, kept),
     )
 
 
@@ -80,7 +82,7 @@ def _batches(failure: Failure) -> tuple[Evidence, ...]:
                      "failed in the next batch", "batches"),)
 
 
-def _fix(kept: Kept) -> Fix:
+def _fix(script: Script, kept: Kept) -> Fix:
     name = kept.name
     one, two = f"{name} = {name}.detach()", f"{name} = tuple(part.detach() for part in {name})"
     if kept.layer and not kept.layer.startswith("LSTM"):
@@ -89,7 +91,20 @@ def _fix(kept: Kept) -> Fix:
         title = f"`{two}` after the step"
     else:
         title = f"detach it after the step: `{two}` for an LSTM, `{one}` for a GRU or RNN"
-    return Fix(title, "or pass no state, when batches are independent samples", "unsafe")
+    text = two if kept.layer and kept.layer.startswith("LSTM") else one
+    return Fix(title, "or pass no state, when batches are independent samples", "unsafe",
+               edits=_edits(script, kept, text) if kept.layer else ())
+
+
+def _edits(script: Script, kept: Kept, text: str) -> changes.Edits:
+    """Behind the last `step()` or `backward()` of the block where the state is replaced."""
+    if kept.node is None or "." in kept.name:
+        return ()
+    block = changes.block_of(script, kept.node)
+    calls = [s.lineno for s in block if isinstance(s, ast.Expr) and isinstance(s.value, ast.Call)
+             and isinstance(s.value.func, ast.Attribute)
+             and s.value.func.attr in ("step", "backward") and s.lineno > kept.line]
+    return changes.after(script, calls[-1], text) if calls else ()
 
 
 _LOOP = """

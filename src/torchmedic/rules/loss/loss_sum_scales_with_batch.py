@@ -14,9 +14,11 @@ was chosen for the sum.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchmedic import changes
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.source.flow import Event, Trace, Value, trace_of
 from torchmedic.source.flow.training import place, updates
@@ -39,7 +41,7 @@ def in_source(script: Script) -> Iterator[Problem]:
             made = _summed(trace, part)
             if made is not None and id(made.node) not in seen:
                 seen.add(id(made.node))
-                yield _problem(script, made, update.step)
+                yield _problem(trace, made, update.step)
 
 
 def _terms(value: Value) -> Iterator[Value]:
@@ -58,14 +60,28 @@ def _summed(trace: Trace, loss: Value) -> Event | None:
     return next((e for e in trace.of("loss") if e.value is loss), None)
 
 
-def _problem(script: Script, event: Event, step: Event) -> Problem:
+def _edits(trace: Trace, event: Event) -> changes.Edits:
+    """`"mean"` in the place of `"sum"`, where no other loss is computed with it."""
+    made, script = event.target, trace.script
+    shared = sum(e.target is made for e in trace.of("loss")) > 1
+    if made is None or shared or {event.file, made.file or script.file} != {script.file}:
+        return ()
+    call = made.node
+    if not isinstance(call, ast.Call):
+        return ()
+    return changes.replacing(next((k.value for k in call.keywords if k.arg == "reduction"), None),
+                             '"mean"')
+
+
+def _problem(trace: Trace, event: Event, step: Event) -> Problem:
     name = event.target.name if event.target is not None else "the loss"
     return Problem(
         f"`{name}` adds up the losses of all samples: the steps grow with the batch size",
-        where=place(script.file, event), confidence="likely",
+        where=place(trace.script.file, event), confidence="likely",
         evidence=(Evidence(f"`reduction=\"sum\"`, and `SGD` takes the step as it is (line "
                            f"{step.line})", "source"),),
-        fix=Fix("leave `reduction` at \"mean\", or divide by `len(x)`", "", "unsafe"))
+        fix=Fix("leave `reduction` at \"mean\", or divide by `len(x)`", "", "unsafe",
+                edits=_edits(trace, event)))
 
 
 _SUM = """

@@ -17,7 +17,8 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torchmedic.model import Edit, Evidence, Fix, Place, Problem, Rule, fires, quiet
+from torchmedic import changes
+from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.source.paths import FUNCTIONS, inside
 from torchmedic.trainings import training
 
@@ -63,7 +64,8 @@ def _in_class(script: Script, made: ast.ClassDef) -> Iterator[Problem]:
                     where=Place(file=script.file, line=found[0].lineno), confidence="likely",
                     evidence=(Evidence(f"line {node.lineno}: `{ast.unparse(node)}`; nothing sets "
                                        "it back", "source"),),
-                    fix=Fix(f"`{name} = 0` at the start of `{method.name}`", "", "unsafe"))
+                    fix=Fix(f"`{name} = 0` at the start of `{method.name}`", "", "unsafe",
+                            edits=changes.at_start(script, method, f"{name} = 0")))
                 return
 
 
@@ -125,15 +127,13 @@ def _of_one_epoch(divisor: ast.expr, epochs: ast.For, added: set[str]) -> bool:
 def _problem(script: Script, name: str, use: ast.BinOp, start: ast.Assign,
              epochs: ast.For) -> Problem:
     first = epochs.body[0]
-    text = f"{name} = 0\n{' ' * first.col_offset}"
-    at = first.lineno, first.col_offset
     return Problem(
         f"`{name}` goes on over all epochs, and is divided by the batches of one",
         where=Place(file=script.file, line=start.lineno), confidence="certain",
         evidence=(Evidence(f"line {use.lineno}: `{ast.unparse(use)}` in the loop of line "
                            f"{epochs.lineno}, which never sets it back", "source"),),
         fix=Fix(f"`{name} = 0` at the start of each epoch", "", "unsafe",
-                edits=(Edit(*at, *at, text),)))
+                edits=changes.before(script, first.lineno, f"{name} = 0")))
 
 
 _SUM = """

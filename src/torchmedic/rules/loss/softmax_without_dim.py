@@ -17,13 +17,15 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torchmedic import logwarnings
+from torchmedic import changes, logwarnings
 from torchmedic.model import Fix, Problem, Rule, fires, quiet
 from torchmedic.source.flow import Event, trace_of
+from torchmedic.source.flow.layers import known
 from torchmedic.source.flow.training import place
 from torchmedic.trainings import module
 
 if TYPE_CHECKING:
+    from torchmedic.source.flow import Trace
     from torchmedic.source.script import Script
 
 SOURCE_WORDS = ("softmax",)
@@ -33,12 +35,26 @@ WITH_DIM = 2  # F.softmax(input, dim)
 
 
 def in_source(script: Script) -> Iterator[Problem]:
-    for event in trace_of(script).of("softmax", "make"):
+    trace = trace_of(script)
+    for event in trace.of("softmax", "make"):
         if _lacks(event):
             text = ast.unparse(event.node.func) if isinstance(event.node, ast.Call) else "softmax"
+            edits = _edits(trace, event)
             yield Problem(
                 f"`{text}` does not say over which axis", where=place(script.file, event),
-                fix=Fix("name the axis of the classes, such as `dim=1` or `dim=-1`", "", "unsafe"))
+                fix=Fix("name the axis of the classes, such as `dim=1` or `dim=-1`", "",
+                        "safe" if edits else "unsafe", edits=edits))
+
+
+def _edits(trace: Trace, event: Event) -> changes.Edits:
+    """The axis that torch takes by itself, where that is the one of the classes."""
+    called = [event] if event.kind == "softmax" else [
+        e for e in trace.of("forward") if e.target is event.target]
+    shapes = {known(e.more["args"][0]) for e in called if e.more["args"]}
+    axes = [len(s) for s in shapes if s is not None]
+    if event.file != trace.script.file or len(axes) != len(shapes) or set(axes) != {2}:
+        return ()
+    return changes.with_keyword(trace.script, event.node, "dim", "1")
 
 
 def _lacks(event: Event) -> bool:

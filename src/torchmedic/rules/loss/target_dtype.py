@@ -15,10 +15,12 @@ way round: it takes targets of the predictions' float dtype.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchmedic import changes
 from torchmedic.losscalls import loss_of
 from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.remedies import raised
@@ -28,6 +30,7 @@ from torchmedic.trainings import training
 
 if TYPE_CHECKING:
     from torchmedic.observed import Failure
+    from torchmedic.source.flow import Event, Value
     from torchmedic.source.flow.values import Shape
     from torchmedic.source.script import Script
 
@@ -84,7 +87,15 @@ def in_source(script: Script) -> Iterator[Problem]:
                 where=Place(file=wanted.file or event.file, line=wanted.node.lineno),
                 confidence="likely",
                 evidence=(Evidence(f"line {event.line}: the loss is given them", "source"),),
-                fix=Fix(f"`target.{cast}()` where the targets are made", "", "unsafe"))
+                fix=Fix(f"`target.{cast}()` where the targets are made", "", "unsafe",
+                        edits=_edits(script, event, wanted, cast)))
+
+
+def _edits(script: Script, event: Event, wanted: Value, cast: str) -> changes.Edits:
+    """Behind the call that makes them."""
+    if (wanted.file or event.file) != script.file or not isinstance(wanted.node, ast.Call):
+        return ()
+    return changes.wrapping(wanted.node, "", f".{cast}()")
 
 
 def _one_each(given: Shape | None, wanted: Shape | None) -> bool:

@@ -16,11 +16,13 @@ Never: torch refuses to run the layer.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from torchmedic import sourceloaders
+from torchmedic import changes, sourceloaders
 from torchmedic.batches import is_last, last_batch, matchers, rest_of
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.remedies import drop_last, raised
@@ -107,7 +109,14 @@ def _single(script: Script, loader: Value, size: int, count: int | None, line: i
         where=node_place(script.file, loader.node), confidence="likely",
         evidence=(Evidence(f"line {line}: `BatchNorm1d` can't normalize one value", "source"),),
         fix=Fix("a batch size of 2 or more for training", EVAL, "unsafe") if size == 1 else
-        drop_last(EVAL))
+        replace(drop_last(EVAL), edits=_edits(script, loader)))
+
+
+def _edits(script: Script, loader: Value) -> changes.Edits:
+    call = loader.node
+    if not isinstance(call, ast.Call) or len(call.args) > 8 or loader.file != script.file:
+        return ()
+    return changes.with_keyword(script, call, "drop_last", "True")
 
 
 _PROGRAM = """

@@ -14,10 +14,11 @@ Evaluation that needs gradients of its inputs, as for adversarial examples or sa
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torchmedic import evaluations
+from torchmedic import changes, evaluations
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.source.flow import Event, Frame, Trace, trace_of
 from torchmedic.source.flow.training import conditions, place, trains
@@ -65,7 +66,17 @@ def in_source(script: Script) -> Iterator[Problem]:
                 where=place(script.file, event), confidence="likely", category="memory",
                 evidence=(Evidence(f"line {mode.line}: `eval()`, which does not switch them off",
                                    "source"),),
-                fix=Fix("`with torch.no_grad():` around it", "", "safe"))
+                fix=Fix("`with torch.no_grad():` around it", "", "safe",
+                        edits=_edits(script, event)))
+
+
+def _edits(script: Script, event: Event) -> changes.Edits:
+    """Round the loop of the evaluation."""
+    torch, loop = changes.name_of(script, "torch"), event.loops[-1].node
+    if {event.file, event.loops[-1].file} != {script.file} or torch is None or not isinstance(
+            loop, (ast.For, ast.While)):
+        return ()
+    return changes.within(script, loop, f"with {torch}.no_grad():")
 
 
 def _evaluates(trace: Trace, event: Event, mode: Event) -> bool:

@@ -14,10 +14,11 @@ Dropout left on to sample predictions; models without dropout and BatchNorm.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torchmedic import evaluations
+from torchmedic import changes, evaluations
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.source.flow import Event, Trace, Value, trace_of
 from torchmedic.source.flow.library import is_dependent
@@ -92,13 +93,29 @@ def _measured(trace: Trace, event: Event) -> bool:
                for o in (e.value.options() if e.value else ()))
 
 
+def _edits(script: Script, event: Event) -> changes.Edits:
+    """Before and after the `with torch.no_grad():` of the same function."""
+    call = event.node.func if isinstance(event.node, ast.Call) else None
+    last = max((i for i, f in enumerate(event.frames) if f.kind == "call"), default=-1)
+    around = next((f for f in event.frames[last + 1:] if f.kind == "with"), None)
+    if event.file != script.file or around is None or not isinstance(
+            around.node, ast.With) or not isinstance(call, (ast.Name, ast.Attribute)) or any(
+            isinstance(n, ast.Return) for n in ast.walk(around.node)):
+        return ()
+    line, name = around.node.lineno, ast.unparse(call)
+    first = changes.before(script, line, f"{name}.eval()")
+    then = changes.after(script, line, f"{name}.train()")
+    return (*first, *then) if first and then else ()
+
+
 def _problem(script: Script, event: Event, layer: Value) -> Problem:
     line = getattr(layer.node, "lineno", 0)
     return Problem(
         "the model is evaluated here in training mode: nothing calls `eval()`",
         where=place(script.file, event), confidence="likely",
         evidence=(Evidence(f"it has a `{layer.name}` (line {line})", "source"),),
-        fix=Fix("`model.eval()` before, `model.train()` after it", "", "unsafe"))
+        fix=Fix("`model.eval()` before, `model.train()` after it", "", "unsafe",
+                edits=_edits(script, event)))
 
 
 _CHECK = """

@@ -49,11 +49,14 @@ def in_source(script: Script) -> Iterator[Problem]:
 
 
 def _edits(script: Script, event: Event, step: Event) -> changes.Edits:
-    """Behind the step, where both stand in one block."""
-    if event.file != script.file or step.file != script.file or event.loops != step.loops or (
+    """Behind the step, or behind the loop in which it is taken."""
+    if event.file != script.file or step.file != script.file or (
             conditions(event) != conditions(step) or event.function != step.function):
         return ()
-    return changes.moving(script, event.line, step.line)
+    own = script.statement_at(event.line)
+    block = changes.block_of(script, own.node) if own is not None else []
+    goal = next((s for s in block if s.lineno <= step.line <= (s.end_lineno or 0)), None)
+    return changes.moving(script, event.line, goal.lineno) if goal is not None else ()
 
 
 def _first_step(trace: Trace, event: Event) -> Event | None:

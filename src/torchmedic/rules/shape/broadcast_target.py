@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from torchmedic import changes
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.source.flow import Event, Value, trace_of
 from torchmedic.source.flow.layers import known
@@ -79,7 +80,18 @@ def _in_losses(script: Script) -> Iterator[Problem]:
                 f"`{event.target.name}` pairs each with each",
                 where=place(script.file, event), confidence="likely",
                 evidence=(Evidence("broadcasting makes N × N differences of them", "source"),),
-                fix=Fix("`.squeeze(1)` on the one with two axes", "", "unsafe"))
+                fix=Fix("`.squeeze(1)` on the one with two axes", "", "unsafe",
+                        edits=_edits(script, event, 0 if len(given) == 2 else 1)))
+
+
+def _edits(script: Script, event: Event, at: int) -> changes.Edits:
+    """On the argument of the loss that has two axes."""
+    args = getattr(event.node, "args", [])
+    if event.file != script.file or len(args) < 2 or any(
+            isinstance(a, ast.Starred) for a in args):
+        return ()
+    tight = isinstance(args[at], changes.TIGHT)
+    return changes.wrapping(args[at], "" if tight else "(", f"{'' if tight else ')'}.squeeze(1)")
 
 
 def _shape(event: Event, which: str) -> Shape | None:

@@ -18,8 +18,10 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchmedic import changes
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.source.flow import Event, Trace, Value, trace_of
+from torchmedic.source.flow.layers import known
 from torchmedic.source.flow.training import place
 from torchmedic.trainings import module
 
@@ -42,7 +44,18 @@ def in_source(script: Script) -> Iterator[Problem]:
                 f"`forward` takes `{ast.unparse(first)}` for the size of every batch",
                 where=place(script.file, event), confidence="likely",
                 evidence=(Evidence("the last batch of an epoch may be smaller", "source"),),
-                fix=Fix("`x.size(0)` in its place", "", "unsafe"))
+                fix=Fix("`x.size(0)` in its place", "", "unsafe", edits=_edits(script, event)))
+
+
+def _edits(script: Script, event: Event) -> changes.Edits:
+    """`x.size(0)` of the tensor that is viewed, where its first axis is the batch."""
+    shape, call = known(event.target), event.node
+    owner = call.func.value if isinstance(call, ast.Call) and isinstance(
+        call.func, ast.Attribute) else None
+    if event.file != script.file or not shape or shape[0] is not None or not isinstance(
+            owner, ast.Name):
+        return ()
+    return changes.replacing(call.args[0], f"{owner.id}.size(0)")  # type: ignore[attr-defined]
 
 
 def _states(script: Script, trace: Trace) -> Iterator[Problem]:

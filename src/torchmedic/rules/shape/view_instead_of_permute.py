@@ -20,6 +20,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchmedic import changes
 from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.source.axes import Reordering, reorderings
 
@@ -47,7 +48,7 @@ def in_source(script: Script) -> Iterator[Problem]:
             evidence=(Evidence(f"`{found.receiver}` has the axes ({axes}), as the code unpacked "
                                "them; a view only cuts the same order of values in another way",
                                "source"),),
-            confidence="likely", fix=_fix(found),
+            confidence="likely", fix=_fix(script, found),
         )
 
 
@@ -59,7 +60,7 @@ def _padded(function: Function | None, found: Reordering) -> bool:
         and found.receiver in (ast.unparse(t) for t in n.targets) for n in ast.walk(function.node))
 
 
-def _fix(found: Reordering) -> Fix:
+def _fix(script: Script, found: Reordering) -> Fix:
     order = found.permutation
     if order is None:
         return Fix("`permute` the axes into this order first, then `reshape`", "", "unsafe")
@@ -67,7 +68,17 @@ def _fix(found: Reordering) -> Fix:
     single = all(len(names) == 1 for names in found.wanted)
     if not single:
         moved += f".reshape({', '.join(ast.unparse(size) for size in found.sizes)})"
-    return Fix(f"`{moved}`", "results change: until now the model saw mixed values", "unsafe")
+    # What views it afterwards would need its values in one piece.
+    whole = ".contiguous()" if single and _viewed_later(script, found) else ""
+    return Fix(f"`{moved}`", "results change: until now the model saw mixed values", "unsafe",
+               edits=changes.replacing(found.node, moved + whole))
+
+
+def _viewed_later(script: Script, found: Reordering) -> bool:
+    end = found.node.end_lineno or found.node.lineno
+    function = script.function_at(end)
+    last = function.end_line if function is not None else len(script.lines)
+    return any(".view(" in script.line(number) for number in range(end + 1, last + 1))
 
 
 def _function(*lines: str) -> str:
