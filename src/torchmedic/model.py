@@ -29,6 +29,7 @@ class Place:
     line: int | None = None
     end_line: int | None = None
     column: int | None = None
+    """0-based UTF-8 byte offset in the line, as `ast` gives it; formats count as they should."""
     function: str | None = None
     module: str | None = None
     """Path of the `nn.Module` from the model's root, as `named_modules` spells it."""

@@ -43,12 +43,15 @@ def test_the_hook_fails_on_a_fault_only(tmp_path):
 @pytest.mark.skipif(not shutil.which("pre-commit"), reason="pre-commit is not installed")
 def test_pre_commit_itself_runs_the_hook(tmp_path):
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(tmp_path)]
-    (tmp_path / "train.py").write_text(BAD)
     subprocess.run([*git, "init", "-q"], check=True)
-    subprocess.run([*git, "add", "."], check=True)
-    done = subprocess.run(["pre-commit", "try-repo", str(ROOT), "torchmedic-check", "--all-files"],
-                          cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 1 and "gradients-never-cleared" in done.stdout
+    env = dict(os.environ, PRE_COMMIT_HOME=str(tmp_path.parent / "pre-commit"))
+    for text, code, said in ((BAD, 1, "gradients-never-cleared"), (training(), 0, "Passed")):
+        (tmp_path / "train.py").write_text(text)
+        subprocess.run([*git, "add", "."], check=True)
+        done = subprocess.run(
+            ["pre-commit", "try-repo", str(ROOT), "torchmedic-check", "--all-files"],
+            cwd=tmp_path, env=env, capture_output=True, text=True)
+        assert done.returncode == code and said in done.stdout, done.stdout + done.stderr
 
 
 def action():

@@ -48,10 +48,11 @@ def test_json_and_concise_name_the_line(tmp_path):
     (tmp_path / "bad.py").write_text(BAD)
     line = BAD[:BAD.index("loss.backward()")].count("\n") + 1
     report = json.loads(run(tmp_path, "--output-format", "json").stdout)
-    assert report["findings"][0]["where"] == {"file": "bad.py", "line": line}
+    where = report["findings"][0]["where"]
+    assert where == {"file": "bad.py", "line": line, "column": 8}
     assert report["verdict"]["rule"] == "gradients-never-cleared"
     assert run(tmp_path, "bad.py", "--output-format", "concise").stdout.startswith(
-        f"bad.py:{line}: gradients-never-cleared ")
+        f"bad.py:{line}:9: gradients-never-cleared ")
 
 
 def test_all_findings_count_by_file_and_line(tmp_path):

@@ -1,10 +1,11 @@
-"""One line per finding, as compilers print them: `file:line: rule message`."""
+"""One line per finding, as compilers print them: `file:line:column: rule message`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, TextIO
 
 from torchmedic.report.escape import one_line, write_encodable
+from torchmedic.report.places import spot
 
 if TYPE_CHECKING:
     from torchmedic.model import Diagnosis, Place
@@ -22,4 +23,4 @@ def render(diagnosis: Diagnosis, file: TextIO) -> None:
 def _place(where: Place | None) -> str:
     if where is None or where.file is None:
         return "-"
-    return where.file if where.line is None else f"{where.file}:{where.line}"
+    return where.file + spot(where)

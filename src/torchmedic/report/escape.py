@@ -23,7 +23,8 @@ def one_line(text: str) -> str:
 def _spelled(character: str) -> str:
     if character == "\t":
         return "    "
-    unsafe = unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
+    unsafe = unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp") \
+        or ord(character) & 0xFFFE == 0xFFFE  # no characters at all, and no XML
     if not unsafe or character in _KEPT:
         return character
     code = ord(character)

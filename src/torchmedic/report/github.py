@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TextIO
 
 from torchmedic.report.escape import visible, write_encodable
-from torchmedic.report.places import relative
+from torchmedic.report.places import cell, column, line_in_file, relative
 
 if TYPE_CHECKING:
-    from torchmedic.model import Diagnosis, Finding
+    from torchmedic.model import Diagnosis, Finding, Place
 
 LEVELS = {"error": "error", "warning": "warning", "info": "notice"}
 
@@ -30,17 +30,21 @@ def _command(finding: Finding) -> str:
     where = finding.where
     if where is not None and where.file:
         properties.append(f"file={_property(relative(where.file))}")
-        if where.line:
-            properties.append(f"line={where.line}")
-        if where.end_line:
-            properties.append(f"endLine={where.end_line}")
-        if where.column is not None:
-            properties.append(f"col={where.column}")
+        properties += _position(where)
     properties.append(f"title={_property(f'torchmedic ({finding.rule})')}")
-    message = finding.message
+    at = cell(where) if where is not None else None
+    message = f"cell {at[0]}, line {at[1]}: {finding.message}" if at else finding.message
     if finding.fix is not None:
         message += f"\nfix: {finding.fix.title}"
     return f"::{LEVELS[finding.severity]} {','.join(properties)}::{_data(message)}"
+
+
+def _position(where: Place) -> list[str]:
+    if not (line := line_in_file(where)):
+        return []
+    end = [f"endLine={where.end_line}"] if where.end_line else []
+    first = column(where)
+    return [f"line={line}", *end, *([f"col={first}"] if first is not None else [])]
 
 
 def _data(text: str) -> str:

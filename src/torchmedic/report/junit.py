@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TextIO
 from xml.etree import ElementTree
 
 from torchmedic.report.escape import visible
-from torchmedic.report.places import relative
+from torchmedic.report.places import line_in_file, relative, spot
 
 if TYPE_CHECKING:
     from torchmedic.model import Diagnosis, Finding
@@ -36,11 +36,10 @@ def render(diagnosis: Diagnosis, file: TextIO) -> None:
 def _case(suite: ElementTree.Element, finding: Finding) -> None:
     where = finding.where
     path = visible(relative(where.file)) if where and where.file else "-"
-    line = f":{where.line}" if where and where.line else ""
-    case = _named(suite, path, f"{finding.rule} {path}{line}")
+    case = _named(suite, path, f"{finding.rule} {path}{spot(where) if where else ''}")
     case.set("file", path)
-    if where and where.line:
-        case.set("line", str(where.line))
+    if where and (line := line_in_file(where)):
+        case.set("line", str(line))
     text = "\n".join([visible(finding.message), *(f"- {visible(e.text)}" for e in finding.evidence),
                       *([f"fix: {visible(finding.fix.title)}"] if finding.fix else [])])
     if finding.severity == "info":

@@ -87,6 +87,32 @@ class Page:
             shown = set_cell_size(shown, room - 3).rstrip() + "..."
         self._put(Text(gutter, "dim").append(shown, "default"))
 
+    def frame(self, number: int, lines: list[tuple[int, str]], mark: tuple[int, int] | None,
+              indent: int) -> None:
+        """Lines of the user's source with their numbers; `number` is the one that counts.
+
+        mark: in it, the first character to underline and the one after the last. What is too
+        long for the terminal is cut at its end, or at its beginning where the mark needs it.
+        """
+        wide = max(len(str(n)) for n, _ in lines)
+        depth = min(len(text) - len(text.lstrip()) for _, text in lines if text.strip())
+        room = max(8, self.width - indent - wide - 3)
+        skipped = depth
+        if mark and mark[1] - depth > room:
+            skipped = depth + max(0, min(mark[0] - depth - 8, mark[1] - depth - room + 3))
+        for at, text in lines:
+            gutter = Text(f"{' ' * indent}{at:>{wide}} | ", "bold" if at == number else "dim")
+            shown = _cut(text.rstrip()[depth:], skipped - depth, room)
+            line = gutter.append(shown, "default" if at == number else "dim")
+            line.rstrip()
+            self._put(line)
+            if at == number and mark and mark[1] > mark[0] >= skipped:
+                before = cell_len(visible(text[skipped:mark[0]]))
+                size = min(cell_len(visible(text[mark[0]:mark[1]])), room - before)
+                if size > 0:
+                    line = Text(f"{' ' * (indent + wide)} | ", "dim")
+                    self._put(line.append(" " * before + "^" * size, "bold red"))
+
     def deliver(self) -> None:
         file = self._console.file
         assert isinstance(file, io.StringIO)
@@ -94,6 +120,14 @@ class Page:
 
     def _put(self, line: Text) -> None:
         self._console.print(line, soft_wrap=True)
+
+
+def _cut(text: str, skipped: int, room: int) -> str:
+    """What is seen of a line through a window as wide as the terminal."""
+    shown = one_line(text[skipped:])
+    if cell_len(shown) > room:
+        shown = set_cell_size(shown, room - 3).rstrip() + "..."
+    return "..." + shown[3:] if skipped and len(shown) > 3 else shown
 
 
 def _styled(text: str, style: str) -> Text:

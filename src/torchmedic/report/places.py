@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from torchmedic.source.text import source_line
+from torchmedic.source.text import read_text, source_line
 
 if TYPE_CHECKING:
-    from torchmedic.model import Edit
+    from torchmedic.model import Edit, Place
+
+NOTEBOOK = ".ipynb"
+_cells: dict[str, list[tuple[int, int]]] = {}
 
 
 def relative(path: str) -> str:
@@ -19,12 +22,49 @@ def relative(path: str) -> str:
     return (full if outside else inside).replace(os.sep, "/")
 
 
-def characters(file: str | None, line: int, column: int) -> int:
+def line_in_file(where: Place) -> int | None:
+    """The line as an editor counts it; of a notebook there is none, it counts by cells."""
+    return None if where.file and where.file.endswith(NOTEBOOK) else where.line
+
+
+def cell(where: Place) -> tuple[int, int] | None:
+    """Of a place in a notebook: the number of the cell, and the line in it."""
+    if not where.file or not where.line or not where.file.endswith(NOTEBOOK):
+        return None
+    if where.file not in _cells:
+        from torchmedic.source import notebooks
+
+        try:
+            _cells[where.file] = notebooks.places(read_text(where.file) or "")
+        except (ValueError, RecursionError):
+            _cells[where.file] = []
+    found = _cells[where.file]
+    return found[where.line - 1] if where.line <= len(found) else None
+
+
+def spot(where: Place) -> str:
+    """What follows the name of the file: `:12`, `:12:5`, `:cell 3:2:5`."""
+    if not where.line:
+        return ""
+    at = cell(where)
+    text = f":{where.line}" if at is None else f":cell {at[0]}:{at[1]}"
+    first = column(where)
+    return text if first is None else f"{text}:{first}"
+
+
+def column(where: Place) -> int | None:
+    """In characters, from 1."""
+    if where.column is None or not where.line:
+        return None
+    return characters(where.file, where.line, where.column)
+
+
+def characters(file: str | None, line: int, offset: int) -> int:
     """A column in UTF-8 bytes, from 0, as one in characters, from 1."""
     text = source_line(file, line)
     if text is None:
-        return column + 1
-    return len(text.encode("utf-8", "surrogatepass")[:column].decode("utf-8", "ignore")) + 1
+        return offset + 1
+    return len(text.encode("utf-8", "surrogatepass")[:offset].decode("utf-8", "ignore")) + 1
 
 
 def region(file: str | None, edit: Edit) -> dict[str, int]:

@@ -6,6 +6,7 @@ https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 from urllib.parse import quote
@@ -13,10 +14,10 @@ from urllib.parse import quote
 from torchmedic import __version__, registry
 from torchmedic.checking.fingerprints import fingerprints
 from torchmedic.report.escape import visible
-from torchmedic.report.places import region, relative
+from torchmedic.report.places import cell, column, line_in_file, region, relative
 
 if TYPE_CHECKING:
-    from torchmedic.model import Diagnosis, Finding, Fix
+    from torchmedic.model import Diagnosis, Finding, Fix, Place
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 LEVELS = {"error": "error", "warning": "warning", "info": "note"}
@@ -43,7 +44,7 @@ def as_data(diagnosis: Diagnosis) -> dict[str, Any]:
                 "rules": [_rule(name) for name in names]}},
             "columnKind": "unicodeCodePoints",
             "invocations": [{"executionSuccessful": True, "toolExecutionNotifications": notes}],
-            "results": [_result(finding, names.index(finding.rule), print_)
+            "results": [_result(finding, names.index(finding.rule), print_, diagnosis.findings)
                         for finding, print_ in zip(diagnosis.findings, prints, strict=True)],
         }],
     }
@@ -63,8 +64,12 @@ def _rule(name: str) -> dict[str, Any]:
     }
 
 
-def _result(finding: Finding, index: int, print_: str) -> dict[str, Any]:
-    text = visible(finding.message)
+def _result(finding: Finding, index: int, print_: str,
+            everyone: Sequence[Finding]) -> dict[str, Any]:
+    text, where = visible(finding.message), finding.where
+    at = cell(where) if where is not None else None
+    if at is not None:
+        text = f"cell {at[0]}, line {at[1]}: {text}"
     if finding.fix is not None:
         text += f"\nfix: {visible(finding.fix.title)}"
     result: dict[str, Any] = {
@@ -73,15 +78,30 @@ def _result(finding: Finding, index: int, print_: str) -> dict[str, Any]:
         "properties": {"category": finding.category, "confidence": finding.confidence,
                        "evidence": [visible(e.text) for e in finding.evidence]},
     }
-    where = finding.where
     if where is not None and where.file:
-        physical: dict[str, Any] = {"artifactLocation": _artifact(where.file)}
-        if where.line:
-            physical["region"] = {"startLine": where.line}
-        result["locations"] = [{"physicalLocation": physical}]
-        if finding.fix is not None and finding.fix.edits:
+        result["locations"] = [_location(where)]
+        if finding.fix is not None and finding.fix.edits and line_in_file(where):
             result["fixes"] = [_fix(finding.fix, where.file)]
-    return result
+    symptoms = [everyone[index] for index in finding.explains]
+    related = [{**_location(s.where), "message": {"text": visible(s.message)}}
+               for s in symptoms if s.where is not None and s.where.file]
+    return {**result, "relatedLocations": related} if related else result
+
+
+def _location(where: Place) -> dict[str, Any]:
+    assert where.file is not None
+    physical: dict[str, Any] = {"artifactLocation": _artifact(where.file)}
+    if line := line_in_file(where):
+        first = column(where)
+        physical["region"] = {
+            "startLine": line, **({"startColumn": first} if first is not None else {}),
+            **({"endLine": where.end_line} if where.end_line else {})}
+    location: dict[str, Any] = {"physicalLocation": physical}
+    names = [{"name": visible(name), "kind": kind} for name, kind in (
+        (where.function, "function"), (where.module, "member")) if name]
+    if names:
+        location["logicalLocations"] = names
+    return location
 
 
 def _artifact(path: str) -> dict[str, str]:

@@ -27,6 +27,12 @@ def render(diagnosis: Diagnosis, file: TextIO, width: int | None = None,
     The terminal decides what is None.
     """
     page = Page(file, width, colour)
+    if diagnosis.command == "check" and diagnosis.findings:
+        from torchmedic.report import listing
+
+        listing.fill(page, diagnosis)
+        page.deliver()
+        return
     folded = {index for finding in diagnosis.findings for index in finding.explains}
     tops = [f for index, f in enumerate(diagnosis.findings) if index not in folded]
     if diagnosis.verdict.category in ("none", "unknown"):
@@ -34,16 +40,13 @@ def render(diagnosis: Diagnosis, file: TextIO, width: int | None = None,
     elif tops:
         _cause(page, diagnosis, tops.pop(0))
     for number, finding in enumerate(tops):
-        if not number or diagnosis.command == "check":
+        if not number:
             page.blank()
-        if diagnosis.command == "check":  # each is somebody's own defect
-            _cause(page, diagnosis, finding)
-        else:
-            _further(page, diagnosis, finding)
+        _further(page, diagnosis, finding)
     if diagnosis.verdict.category != "none":
         _closing(page, diagnosis)
     else:
-        _notes(page, diagnosis)
+        notes(page, diagnosis)
     page.deliver()
 
 
@@ -170,7 +173,7 @@ def _closing(page: Page, diagnosis: Diagnosis) -> None:
     facts = _process(diagnosis) if diagnosis.process else ""
     if facts or diagnosis.notes or diagnosis.retry or diagnosis.run_folder:
         page.blank()
-    _notes(page, diagnosis)
+    notes(page, diagnosis)
     if diagnosis.retry:
         page.command("retry: ", diagnosis.retry, 0)
     if facts:
@@ -179,7 +182,7 @@ def _closing(page: Page, diagnosis: Diagnosis) -> None:
         page.paragraph("files: ", shown_path(diagnosis.run_folder), head_style="dim")
 
 
-def _notes(page: Page, diagnosis: Diagnosis) -> None:
+def notes(page: Page, diagnosis: Diagnosis) -> None:
     for note in diagnosis.notes:
         page.paragraph("note: ", note, head_style="dim")
 

@@ -54,11 +54,23 @@ def decode(data: bytes) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
+def _code(text: str) -> str | None:
+    """The code cells of a notebook, one after the other."""
+    from torchmedic.source import notebooks
+
+    try:
+        return notebooks.source(text)
+    except (ValueError, RecursionError):
+        return None
+
+
 def source_line(path: str | None, number: int | None) -> str | None:
-    """One line without its end, or None when it is not there."""
+    """One line without its end, or None when it is not there; of a notebook, of its code."""
     if not path or not number or number < 1:
         return None
     text = read_text(path)
+    if text is not None and path.endswith(".ipynb"):
+        text = _code(text)
     if text is None:
         return None
     lines = text.split("\n")

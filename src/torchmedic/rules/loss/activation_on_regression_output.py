@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchmedic import lossinputs
-from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
+from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.source.flow import Event, trace_of
 from torchmedic.source.flow.losses import losses
 from torchmedic.trainings import training
@@ -36,7 +36,7 @@ def in_source(script: Script) -> Iterator[Problem]:
         if given.act == "relu" and given.event.grad is not False and _of_data(given.event):
             yield Problem(
                 f"`{given.text}` cuts off all negative outputs before `{given.loss}`",
-                where=Place(file=given.file or script.file, line=given.line), confidence="likely",
+                where=given.place(script.file), confidence="likely",
                 evidence=(Evidence(f"line {given.event.line}: the loss is computed from it; where "
                                    "it is 0, no gradient flows", "source"),),
                 fix=Fix(f"leave out `{given.text}`",

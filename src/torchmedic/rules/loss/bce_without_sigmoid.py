@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchmedic import changes
-from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
+from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.remedies import raised
 from torchmedic.source.flow import trace_of
 from torchmedic.source.flow.losses import losses
@@ -60,7 +60,7 @@ def in_source(script: Script) -> Iterator[Problem]:
         what = "scores" if given.act == "linear" else "no probabilities"
         yield Problem(
             f"`{given.text}` gives {what} to `BCELoss`, which takes numbers from 0 to 1",
-            where=Place(file=given.file or script.file, line=given.line), confidence="certain",
+            where=given.place(script.file), confidence="certain",
             evidence=(Evidence(f"line {given.event.line}: the loss is computed from it",
                                "source"),),
             fix=Fix("`sigmoid` in its place" if given.act != "linear" else

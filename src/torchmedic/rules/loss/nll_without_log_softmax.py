@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchmedic import lossinputs
-from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
+from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.source.flow import trace_of
 from torchmedic.source.flow.losses import losses
 from torchmedic.trainings import module, training
@@ -39,7 +39,7 @@ def in_source(script: Script) -> Iterator[Problem]:
         what = "scores" if given.act == "linear" else "probabilities"
         yield Problem(
             f"`{given.text}` gives {what} to `NLLLoss`, which takes log-probabilities",
-            where=Place(file=given.file or script.file, line=given.line), confidence="certain",
+            where=given.place(script.file), confidence="certain",
             evidence=(Evidence(f"line {given.event.line}: the loss is computed from it",
                                "source"),),
             fix=Fix("`log_softmax` in its place" if given.act == "softmax" else

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchmedic import lossfloor, lossgraph, lossinputs
-from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
+from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.source.flow import trace_of
 from torchmedic.source.flow.losses import losses
 from torchmedic.trainings import module, training
@@ -46,7 +46,7 @@ def in_source(script: Script) -> Iterator[Problem]:
             continue
         yield Problem(
             f"the output of `{given.text}` goes into `{given.loss}`, which applies softmax itself",
-            where=Place(file=given.file or script.file, line=given.line), confidence="certain",
+            where=given.place(script.file), confidence="certain",
             evidence=(Evidence(f"line {given.event.line}: the loss is computed from it",
                                "source"),),
             fix=Fix(f"leave out `{given.text}` and give the loss the scores", "", "unsafe",

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchmedic.misfits import replacing
-from torchmedic.model import Edit, Evidence, Fix, Place, Problem, Rule, fires, quiet
+from torchmedic.model import Edit, Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.source.flow import trace_of
 from torchmedic.source.flow.layers import known
 from torchmedic.source.flow.losses import losses
@@ -42,7 +42,7 @@ def in_source(script: Script) -> Iterator[Problem]:
         if _number(axis) == 0 or (shape is not None and _number(axis) == -len(shape)):
             yield Problem(
                 f"`{given.text}` normalizes over the batch, not over the classes",
-                where=Place(file=given.file or script.file, line=given.line), confidence="certain",
+                where=given.place(script.file), confidence="certain",
                 evidence=(Evidence(f"line {given.event.line}: `{given.loss}` takes the classes "
                                    "from axis 1", "source"),),
                 fix=Fix("`dim=1`", "", "unsafe", edits=_edits(axis)))

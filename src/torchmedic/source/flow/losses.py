@@ -6,7 +6,10 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchmedic.source.flow.training import node_place
+
 if TYPE_CHECKING:
+    from torchmedic.model import Place
     from torchmedic.source.flow.trace import Event, Trace
     from torchmedic.source.flow.values import Value
 
@@ -23,6 +26,10 @@ class Given:
         self.text = ast.unparse(node) if node is not None else value.act
         if len(self.text) > 50:
             self.text = value.act
+
+    def place(self, script_file: str) -> Place:
+        """Where the operation is written, or the loss where that is not known."""
+        return node_place(self.file or script_file, self.node or self.event.node)
 
     @property
     def loss(self) -> str:

@@ -31,11 +31,13 @@ class Update:
 
 def place(script_file: str, event: Event) -> Place:
     return Place(file=event.file or script_file, line=event.line,
+                 column=getattr(event.node, "col_offset", None),
                  function=None if event.function == "<module>" else event.function)
 
 
 def node_place(file: str, node: ast.AST | None, function: str | None = None) -> Place:
-    return Place(file=file, line=getattr(node, "lineno", None), function=function)
+    return Place(file=file, line=getattr(node, "lineno", None),
+                 column=getattr(node, "col_offset", None), function=function)
 
 
 def common_loop(one: Event, other: Event) -> Frame | None:
