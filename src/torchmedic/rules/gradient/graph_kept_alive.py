@@ -79,7 +79,13 @@ def _outlives(event: Event) -> Frame | None:
     if event.target is None or event.target.kind in ("unknown", "either"):
         return None
     inner = [frame for frame in event.loops if frame not in held and frame.name != "comprehension"]
-    return inner[0] if inner else None
+    return inner[0] if inner and not _in_forward(event, inner[0]) else None
+
+
+def _in_forward(event: Event, loop: Frame) -> bool:
+    """A loop over parts of one batch, in the model itself."""
+    before = event.frames[:event.frames.index(loop)]
+    return any(f.kind == "call" and f.name == "forward" for f in before)
 
 
 def _used(trace: Trace, event: Event, value: Value) -> bool:
@@ -188,6 +194,23 @@ def both(out, y):
 """
 _GUARDED = _VALIDATION.replace("for x", "torch.set_grad_enabled(False)\nfor x")
 
+_PARTS = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.teacher = nn.Linear(8, 3)
+        self.teacher.eval()
+
+    def forward(self, x):
+        base, found = self.teacher(x), []
+        for factor in (1.0, 2.0):
+            found.append(base * factor)
+        return torch.stack(found).argmax(0)
+
+
+net = Net()
+"""
+
 RULE = Rule(
     name="graph-kept-alive", doc=__doc__, category="memory", severity="warning",
     in_run=in_run, in_source=in_source, examples=(
@@ -211,6 +234,7 @@ RULE = Rule(
               kind="source", title="a number beside the loss"),
         quiet(training(_SUM.replace("criterion(model(x), y)", "both(model(x), y)").replace(
             "total += loss", ""), more=_HELPER), kind="source", title="a loss in two parts"),
+        quiet(training("net(x)", more=_PARTS), kind="source", title="parts of one batch"),
         quiet(training(_JOINT), kind="source", title="summed before backward"),
         quiet(training(after=_GUARDED), kind="source", title="without gradients"),
     ),

@@ -40,7 +40,8 @@ def in_source(script: Script) -> Iterator[Problem]:
         kind = event.target.type if event.target is not None else ""
         given = [*event.more["args"], *event.more["kwargs"].values()]
         known = kind.startswith(HOME) and kind.removeprefix(HOME) not in TAKERS
-        if given and known and id(event.node) not in seen:
+        if given and known and id(event.node) not in seen and (
+                "metrics" not in event.more["kwargs"]):  # that one is for `ReduceLROnPlateau`
             seen.add(id(event.node))
             name = ast.unparse(event.node)
             yield Problem(
@@ -73,6 +74,9 @@ RULE = Rule(
               kind="source", line="scheduler.step(", title="loss"),
         quiet(_program("ReduceLROnPlateau(optimizer)", "scheduler.step(loss.item())"),
               kind="source", title="plateau"),
+        quiet(_program("StepLR(optimizer, 2)\nplateau = False\n",
+                       "if plateau:\n    scheduler.step(metrics=loss.item())"), kind="source",
+              title="for another scheduler"),
         quiet(_program("StepLR(optimizer, 2)", "scheduler.step()"), kind="source", title="none"),
         quiet(_program("CosineAnnealingWarmRestarts(optimizer, 2)", "scheduler.step(epoch + 0.5)"),
               kind="source", title="warm restarts"),

@@ -240,6 +240,8 @@ class External(Expressions):
             made.args = args
             if any(o.sources for i in (args[0], *args[0].items) for o in i.options()):
                 made = self.cut(tensor(args, node, self.file), node, "torch.tensor")
+        if made.shape == (0,):
+            made.shape = None  # it holds the place of what comes later
         made.dtype = dtypes.created(last, args, kwargs)
         made.device = "moved" if goes("to", [], kwargs) else ""
         self.event("create", node, made, None, name=last, args=args, kwargs=kwargs)
