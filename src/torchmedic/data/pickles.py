@@ -6,32 +6,12 @@ uses to rebuild a tensor is understood. What is read is bounded, whatever the fi
 
 from __future__ import annotations
 
-import io
-import pickletools
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
-MOST_BYTES = 64 << 20
-"""Kept of one pickle; the largest state dicts need a few megabytes."""
-MOST_STEPS = 3_000_000
-LARGE = 1 << 20
-"""A text or a block of bytes from here on is passed over, not kept."""
-MOST_SKIPPED = 1 << 30
-"""Of a compressed stream, where passing over means reading."""
-
-
-class Unreadable(Exception):
-    """The bytes are no pickle. cut: they end too early."""
-
-    def __init__(self, why: str, cut: bool = False) -> None:
-        super().__init__(why)
-        self.cut = cut
-
-
-class TooLarge(Unreadable):
-    """More than any checkpoint needs."""
+from torchmedic.data.bounded import Bounded, Opaque, TooLarge, Unreadable, operations
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,48 +43,6 @@ class Persistent:
     id: Any
 
 
-@dataclass(slots=True, eq=False)
-class Opaque:
-    """Something nobody needs to know more of. size: the bytes that were passed over."""
-
-    size: int = 0
-
-
-class Bounded:
-    """A stream that gives no more than a number of bytes, and knows whether it ended early."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self.stream, self.left, self.short = stream, MOST_BYTES, False
-        self.skippable = MOST_SKIPPED
-
-    def read(self, count: int) -> bytes:
-        if count > self.left:
-            raise TooLarge(f"a pickle that asks for {count} bytes at once or in all")
-        got = self.stream.read(count)
-        self.short |= len(got) < count
-        self.left -= len(got)
-        return got
-
-    def skip(self, count: int) -> Opaque:
-        if isinstance(self.stream, io.BufferedReader):
-            self.stream.seek(count - 1, 1)
-            self.short |= not self.stream.read(1)
-            return Opaque(count)
-        self.skippable -= count
-        if self.skippable < 0:
-            raise TooLarge(f"a compressed pickle with a block of {count} bytes")
-        for start in range(0, count, LARGE):
-            want = min(LARGE, count - start)
-            self.short |= len(self.stream.read(want)) < want
-        return Opaque(count)
-
-    def readline(self) -> bytes:
-        got = self.stream.readline(min(self.left, 1 << 16))
-        self.short |= not got.endswith(b"\n")
-        self.left -= len(got)
-        return got
-
-
 @dataclass(slots=True)
 class Machine:
     """Stack, marks and memo of a pickle; `globals` are the names asked for, in order."""
@@ -114,12 +52,14 @@ class Machine:
     memo: dict[int, Any] = field(default_factory=dict)
     globals: dict[Global, None] = field(default_factory=dict)
     references: list[Persistent] = field(default_factory=list)
+    called: dict[Global, Any] = field(default_factory=dict)
+    """What would be called, with the arguments of the first call."""
 
     def run(self, stream: BinaryIO) -> Any:
         """The value of the next pickle in a stream, which is read to its end and no further."""
         bounded = Bounded(stream)
         try:
-            for name, argument in _operations(bounded):
+            for name, argument in operations(bounded):
                 if name == "STOP":
                     return self.stack.pop()
                 self._step(name, argument)
@@ -164,6 +104,8 @@ class Machine:
         self.stack.append(self.references[-1])
 
     def make(self, maker: Any, args: Any) -> None:
+        if isinstance(maker, Global):
+            self.called.setdefault(maker, args)
         plain = isinstance(maker, Global) and str(maker) in _DICTS
         if plain and (pairs := _pairs(args)) is not None:
             self.stack.append({_key(key): value for key, value in pairs})
@@ -172,9 +114,9 @@ class Machine:
 
     def fill(self, pairs: list[Any]) -> None:
         target = self.stack[-1]
+        room = target
         if isinstance(target, Made):
-            target.items = {} if target.items is None else target.items
-        room: Any = target.items if isinstance(target, Made) else target
+            room = target.items = {} if target.items is None else target.items
         for key, value in zip(pairs[::2], pairs[1::2], strict=False):
             room[_key(key)] = value
 
@@ -185,8 +127,8 @@ class Machine:
             return
         if isinstance(target, Made):
             target.listed = [] if target.listed is None else target.listed
-        room: Any = target.listed if isinstance(target, Made) else target
-        room.extend(values)
+            target = target.listed
+        target.extend(values)
 
     def build(self, state: Any) -> None:
         if isinstance(target := self.stack[-1], Made):
@@ -200,42 +142,6 @@ _PUSHES = {"INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "STR
            "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "FLOAT", "BINFLOAT"}
 _STEPS: dict[str, Callable[[Machine, Any], None]] = {}
 _Step = Callable[["Machine", Any], None]
-_OPERATIONS = {ord(found.code): found for found in pickletools.opcodes}
-_BLOCKS = {"BINBYTES": "<I", "BINBYTES8": "<Q", "BYTEARRAY8": "<Q", "BINSTRING": "<i",
-           "BINUNICODE": "<I", "BINUNICODE8": "<Q"}
-
-
-def _operations(stream: Bounded) -> Iterator[tuple[str, Any]]:
-    """Names and arguments, as `pickletools.genops` gives them; large blocks are passed over."""
-    for _ in range(MOST_STEPS):
-        code = stream.read(1)
-        if not code:
-            return
-        operation = _OPERATIONS.get(code[0])
-        if operation is None:
-            raise ValueError(f"byte {code[0]} is no operation of a pickle")
-        name = operation.name
-        if name in _BLOCKS:
-            yield name, _block(stream, name)
-        else:
-            yield name, None if operation.arg is None else operation.arg.reader(
-                cast("BinaryIO", stream))
-    raise TooLarge(f"a pickle of more than {MOST_STEPS} steps")
-
-
-def _block(stream: Bounded, name: str) -> Any:
-    width = struct.calcsize(_BLOCKS[name])
-    count, = struct.unpack(_BLOCKS[name], stream.read(width))
-    if count >= LARGE:
-        return stream.skip(count)
-    if count < 0:
-        raise ValueError("a text of negative length")
-    got = stream.read(count)
-    if len(got) < count:
-        raise ValueError("the bytes end inside a text")
-    if "UNICODE" in name:
-        return got.decode("utf-8", "surrogatepass")
-    return got.decode("latin-1") if name == "BINSTRING" else got
 
 
 def _pairs(args: Any) -> list[Any] | None:
@@ -290,7 +196,9 @@ def _global(m: Machine, argument: str) -> None:
 @_on("STACK_GLOBAL")
 def _stack_global(m: Machine, _: Any) -> None:
     name, module = m.stack.pop(), m.stack.pop()
-    m.asked(Global(str(module)[:200], str(name)[:200]))
+    if not isinstance(module, str) or not isinstance(name, str):
+        raise ValueError("a global whose name is no text")
+    m.asked(Global(module[:200], name[:200]))
 
 
 @_on("EXT1", "EXT2", "EXT4")
@@ -346,8 +254,6 @@ _STEPS["EMPTY_SET"] = lambda m, _: m.stack.append(set())
 _STEPS["TUPLE"] = lambda m, _: m.push(tuple(m.to_mark()))
 _STEPS["LIST"] = lambda m, _: m.push(m.to_mark())
 _STEPS["FROZENSET"] = lambda m, _: m.push(frozenset(map(_key, m.to_mark())))
-_STEPS["POP"] = lambda m, _: m.drop()
-_STEPS["POP_MARK"] = lambda m, _: m.to_mark().clear()
 _STEPS["DUP"] = lambda m, _: m.stack.append(m.stack[-1])
 _STEPS["ADDITEMS"] = _STEPS["APPENDS"] = lambda m, _: m.extend(m.to_mark())
 _STEPS["APPEND"] = lambda m, _: m.extend([m.stack.pop()])
@@ -362,6 +268,16 @@ for _count in (1, 2, 3):
         del m.stack[-count:]
         m.stack.append(items)
     _STEPS[f"TUPLE{_count}"] = _of
+
+
+@_on("POP")
+def _pop(m: Machine, _: Any) -> None:
+    m.drop()
+
+
+@_on("POP_MARK")
+def _pop_mark(m: Machine, _: Any) -> None:
+    m.to_mark()
 
 
 @_on("DICT")

@@ -9,11 +9,17 @@ from math import prod
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A tensor's shape and type. storage: where it begins; tensors of one place share memory."""
+    """A tensor's shape and type. storage: where it begins; tensors of one place share memory.
+
+    kind: what a plain dense tensor is not: `sparse`, `quantized`, `meta`, `DTensor`, `NumPy`, …
+    room: values in the whole storage, which can be more than this tensor shows.
+    """
 
     shape: tuple[int, ...]
     dtype: str
     storage: str = ""
+    kind: str = ""
+    room: int = 0
 
     @property
     def count(self) -> int:
@@ -31,8 +37,9 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Defect:
-    """Why a file can't be loaded. kind: `pointer`, `page`, `json`, `empty`, `cut`, `damaged`,
-    `other`, `hostile`, `whole-model`, `too-large`, `shard`.
+    """Why a file can't be loaded. kind: `pointer`, `page`, `json`, `text`, `empty`, `cut`,
+    `damaged`, `other`, `encrypted`, `hostile`, `whole-model`, `too-large`, `shard`, `pickle`,
+    `unpacked`.
 
     detail: the fact that shows it; names: what the file asks for (globals, classes, files).
     """

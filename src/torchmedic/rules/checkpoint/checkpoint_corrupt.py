@@ -58,11 +58,23 @@ FOUND = {
     "json": ("the file is a text in JSON and no checkpoint",
              Fix("look at it: a server's answer may ask for a login; a configuration belongs "
                  "beside the weights", command=LOOK)),
+    "text": ("the file is a text and no checkpoint",
+             Fix("look at its first lines: they say what the server or the program answered",
+                 command=LOOK)),
     "empty": ("the file is empty", AGAIN),
     "cut": ("the file is not complete: its download or its saving was cut short", AGAIN),
     "damaged": ("the file is damaged", AGAIN),
-    "other": ("the file is no checkpoint of torch or safetensors",
-              Fix("look at what it is, and load it with what wrote it", command=LOOK)),
+    "other": ("the file is no checkpoint: {detail}",
+              Fix("load it with what wrote it, or get the weights as `.pth` or `.safetensors`",
+                  command=LOOK)),
+    "encrypted": ("the file is encrypted: {detail}", Fix("decrypt it with the key of its owner")),
+    "unpacked": ("the folder is an unpacked checkpoint: somebody opened the zip archive that "
+                 "`torch.save` writes",
+                 Fix("get the file again; or pack the folder, without compression",
+                     command="zip -0 -r NEW.pth FOLDER   # beside the folder, not in it")),
+    "pickle": ("the file is a plain pickle, which `torch.load` does not read",
+               Fix("where you trust who made it: `pickle.load(open(FILE, \"rb\"))` once, then "
+                   "`torch.save` its tensors", "unpickling runs whatever the file says")),
     "too-large": ("the file's header asks for more memory than a checkpoint needs",
                   Fix("do not load it: it is damaged, or made to exhaust the memory")),
     "shard": ("the checkpoint's files are not complete: {names}",
@@ -97,9 +109,10 @@ def in_data(seen: Weights) -> Iterator[Problem]:
         message, fix = FOUND[defect.kind]
         names = ", ".join(f"`{name}`" for name in defect.names[:4])
         code = defect.kind in ("hostile", "whole-model")
-        yield Problem(message.format(names=names), where=Place(file=file), fix=fix,
+        yield Problem(message.format(names=names, detail=defect.detail),
+                      where=Place(file=file), fix=fix,
                       category="code" if code else None,
-                      severity="warning" if defect.kind == "whole-model" else None,
+                      severity="warning" if defect.kind in ("whole-model", "pickle") else None,
                       evidence=(Evidence(defect.detail, "file"),))
 
 
