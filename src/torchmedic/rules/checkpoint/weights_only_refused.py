@@ -20,11 +20,11 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torchmedic.model import Fix, Problem, Rule, fires, quiet
+from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.remedies import raised
 
 if TYPE_CHECKING:
-    from torchmedic.observed import Failure
+    from torchmedic.observed import Failure, Weights
 
 WORDS = ("weights only", "weightsunpickler")
 REFUSED = re.compile(r"Weights only load failed|WeightsUnpickler error")
@@ -57,6 +57,26 @@ def in_failure(failure: Failure) -> Iterator[Problem]:
                       "save `state_dict()`s only, and the next file needs neither", "unsafe"))
 
 
+def in_data(seen: Weights) -> Iterator[Problem]:
+    found = seen.checkpoint
+    told = {name for defect in found.defects for name in defect.names}
+    names = [name for name in found.refused if name not in told]
+    if not names or not found.format.startswith(("torch (", "shards")) or any(
+            defect.kind in ("hostile", "whole-model") for defect in found.defects):
+        return  # `checkpoint-corrupt` says these
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    listed = ", ".join(names[:6])
+    yield Problem(
+        f"the checkpoint holds the class `{names[0]}`{more}, which `weights_only=True` refuses",
+        where=Place(file=found.file), severity="warning",
+        evidence=(Evidence(f"its pickle asks for {', '.join(f'`{n}`' for n in names[:6])}", "file"),
+                  Evidence("from torch 2.6 on `weights_only=True` is the default", "torch")),
+        fix=Fix(f"if you trust the file: `torch.serialization.add_safe_globals([{listed}])` before "
+                "the load, or `torch.load(…, weights_only=False)`",
+                "save `state_dict()`s and plain numbers only, and the next file needs neither",
+                "unsafe"))
+
+
 def no_pickle(message: str) -> bool:
     """The first byte says that the file is a text."""
     found = OPERAND.search(message)
@@ -75,6 +95,7 @@ _pickle.UnpicklingError: Weights only load failed. This file can still be loaded
 
 RULE = Rule(
     name="weights-only-refused", doc=__doc__, category="code", in_failure=in_failure,
+    in_data=in_data,
     examples=(
         fires(_LOG.format("Unsupported global: GLOBAL argparse.Namespace was not an allowed "
                           "global by default."), "the class `argparse.Namespace`",
