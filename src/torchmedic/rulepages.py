@@ -34,6 +34,22 @@ def page(entry: Entry) -> str:
     return f"# {rule.name}\n\n{title}\n\n{facts}\n\n{body}\n"
 
 
+def facts(entry: Entry) -> dict[str, object]:
+    """A rule as plain data, without its page."""
+    rule = entry.rule
+    return {
+        "name": rule.name, "family": entry.family, "category": rule.category,
+        "severity": rule.severity, "level": rule.level, "observes": list(rule.observes),
+        "fixable": fixable(entry), "summary": rule.summary,
+    }
+
+
+def fixable(entry: Entry) -> bool:
+    """Whether its findings may carry exact edits, which `check --fix` makes."""
+    file = entry.module.__file__
+    return file is not None and "edits=" in Path(file).read_text(encoding="utf-8")
+
+
 def page_faults(entry: Entry) -> list[str]:
     """What keeps a rule's file from being a page."""
     rule, faults = entry.rule, []

@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 
 from torchmedic import __version__, main, registry, store
+from torchmedic.diagnosis import diagnose_source
 from torchmedic.model import Diagnosis, Finding, Verdict
+from torchmedic.rulepages import fixable
+from torchmedic.source.script import Script
 
 SOURCE = Path(main.__file__).parent
 FOUND = Diagnosis(
@@ -98,6 +101,23 @@ def test_an_interrupt_is_quiet(monkeypatch, capsys):
 def test_rules():
     listed = json.loads(call("rules", "--output-format", "json").stdout)
     assert [rule["name"] for rule in listed["rules"]] == [r.name for r in registry.rules()]
+    one = json.loads(call("rule", "softmax-before-cross-entropy", "--output-format", "json").stdout)
+    assert one.pop("schema") == 1 and one.pop("page").startswith("# softmax-before-cross-entropy\n")
+    assert one in listed["rules"] and one["fixable"] is True and "source" in one["observes"]
+    assert set(one) == {"name", "family", "category", "severity", "level", "observes", "fixable",
+                        "summary"}
+
+
+def test_a_rule_whose_findings_carry_edits_says_that_it_is_fixable():
+    for entry in registry.catalogue().entries:
+        for example in entry.rule.examples if entry.rule.in_source else ():
+            script = Script.parse(example.text, "x.py") if example.kind != "log" else None
+            found = diagnose_source(script, (entry.rule,)) if script else ()
+            if any(finding.fix and finding.fix.edits for finding in found):
+                assert fixable(entry), entry.rule.name
+
+
+def test_rules_for_people():
     wide = call("rules", env={**os.environ, "COLUMNS": "150"}).stdout.splitlines()
     assert wide[0].split() == ["RULE", "CATEGORY", "FOUND", "IN", "SUMMARY"]
     narrow = call("rules", env={**os.environ, "COLUMNS": "60"}).stdout

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import argparse
 import difflib
-from pathlib import Path
+import json
+from typing import TYPE_CHECKING
 
 from torchmedic import output, registry
 from torchmedic.output import UserError
 from torchmedic.report.escape import write_encodable
-from torchmedic.rulepages import page
+from torchmedic.rulepages import facts, page
+
+if TYPE_CHECKING:
+    from torchmedic.registry import Entry
 
 SUMMARY = "show the page of a rule: what you see, why, the fix, when it is fine"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", help="a rule's name, such as cuda-out-of-memory")
-    parser.add_argument("-o", "--output-file", type=Path, metavar="FILE",
-                        help="write the page there, replacing what the file held")
+    output.add_options(parser, ("full", "json"))
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -25,8 +28,14 @@ def execute(args: argparse.Namespace) -> int:
     if entry is None:
         raise UserError(not_found(args.name))
     with output.opened(args.output_file) as stream:
-        write_encodable(page(entry), stream)
+        json_wanted = args.output_format == "json"
+        write_encodable(as_json(entry) if json_wanted else page(entry), stream)
     return 0
+
+
+def as_json(entry: Entry) -> str:
+    """The facts of a rule and its page in Markdown."""
+    return json.dumps({"schema": 1, **facts(entry), "page": page(entry)}, indent=2) + "\n"
 
 
 def not_found(name: str) -> str:

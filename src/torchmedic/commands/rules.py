@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from torchmedic import output, registry
 from torchmedic.report.escape import write_encodable
+from torchmedic.rulepages import facts
 from torchmedic.tables import table
 
 if TYPE_CHECKING:
@@ -39,9 +40,5 @@ def as_text(entries: tuple[Entry, ...], width: int) -> str:
 
 
 def as_json(entries: tuple[Entry, ...]) -> str:
-    listed = [{
-        "name": e.rule.name, "family": e.family, "category": e.rule.category,
-        "severity": e.rule.severity, "level": e.rule.level,
-        "observes": list(e.rule.observes), "summary": e.rule.summary,
-    } for e in entries]
-    return json.dumps({"schema": 1, "rules": listed}, indent=2) + "\n"
+    """Every rule as `torchmedic rule NAME` gives it, without the page."""
+    return json.dumps({"schema": 1, "rules": [facts(e) for e in entries]}, indent=2) + "\n"
