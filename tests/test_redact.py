@@ -40,6 +40,12 @@ def test_text():
     assert said == '401 for url: Authorization: Bearer ***, {"password": ***}'
 
 
+def test_truth_values_are_no_secrets():
+    said = "`--use_custom_token False` is true"
+    assert redact.text(said) == said
+    assert redact.text("--auth_token False-1") == "--auth_token ***"
+
+
 @pytest.mark.parametrize("part", ["a.", "a-", "x://", "token='", "--token ", "eyJaaaaaaaa.", "a"])
 def test_long_lines_take_no_time(part):
     began = time.process_time()

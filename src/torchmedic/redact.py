@@ -24,7 +24,8 @@ _ASSIGNED = re.compile(
     re.IGNORECASE,
 )
 _FLAG_IN_TEXT = re.compile(
-    rf"""(?<![\w-])(?P<name>--{_NAME})(?P<sign>\s+)(?P<value>"[^"\n]*"|'[^'\n]*'|(?!-)\S+)""",
+    rf"""(?<![\w-])(?P<name>--{_NAME})(?P<sign>\s+)"""
+    r"""(?P<value>"[^"\n]*"|'[^'\n]*'|(?!-|(?:True|False|None)(?![\w-]))\S+)""",
     re.IGNORECASE,
 )
 _URL = re.compile(
