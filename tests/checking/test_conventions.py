@@ -37,6 +37,8 @@ def test_the_hook_fails_on_a_fault_only(tmp_path):
                               capture_output=True, text=True)
         assert done.returncode == code, done.stderr
         assert done.stdout.startswith("bad.py:") == bool(code)
+    (tmp_path / "torchmedic.toml").write_text('exclude = ["bad.py"]\n')  # pre-commit names it
+    assert subprocess.run([*hook["entry"].split(), "bad.py"], cwd=tmp_path, env=env).returncode == 0
 
 
 @pytest.mark.slow
