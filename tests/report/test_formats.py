@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from samples import ALL, CLEAN, HOSTILE, NORMAL, UNKNOWN
 
 from torchmedic import report
-from torchmedic.model import Diagnosis, Edit, Finding, Fix, Place, Verdict
+from torchmedic.model import Diagnosis, Edit, Evidence, Finding, Fix, Place, Verdict
 from torchmedic.report import jsonfile
 
 SCHEMA = json.loads((Path(__file__).parent / "schemas" / "sarif-2.1.0.json").read_text())
@@ -45,10 +45,88 @@ def fixed():
                      (finding, replace(finding, fix=None)), notes=("a note",))
 
 
-@pytest.mark.parametrize("diagnosis", [*ALL.values(), fixed()] if isinstance(ALL, dict)
-                         else [*ALL, fixed()])
+def placed():
+    """A finding at a column behind characters of two bytes, and one in a notebook."""
+    cells = [{"cell_type": "markdown", "source": "# text"},
+             {"cell_type": "code", "source": ["import torch\n", "net(x)"]}]
+    Path("book.ipynb").write_text(json.dumps({"cells": cells}, indent=1), encoding="utf-8")
+    column = len("érfolg = 'ü'; ".encode())
+    first = Finding("missing-eval-mode", "code", "warning", "certain", "one",
+                    Place("a b.py", 2, column=column, function="f", module="head.lstm"),
+                    explains=(1,))
+    second = replace(first, where=Place("book.ipynb", 2, column=0), explains=(),
+                     fix=Fix("t", "", "safe", edits=(Edit(2, 0, 2, 3, "x"),)))
+    return Diagnosis("check", Verdict("code", first.rule, "one"), (first, second))
+
+
+VILE = "\0\n\r\x1b[31m]]>&<\"'::set-output name=x::y\x85\u2028\ud800\ufffe\uffff%0A:,\u202e"
+
+
+def vile():
+    """Everything that others wrote is hostile."""
+    where = Place(VILE, 3, column=2, function=VILE, module=VILE)
+    finding = Finding(VILE, "code", "error", "certain", VILE, where, (Evidence(VILE, VILE),),
+                      Fix(VILE, VILE, "safe", VILE, VILE, (Edit(3, 0, 3, 9, VILE),)), (1,))
+    return Diagnosis("explain", Verdict("code", VILE, VILE),
+                     (finding, replace(finding, severity="info", explains=())), {"signal": VILE},
+                     {}, (VILE,), (VILE,), VILE, VILE)
+
+
+@pytest.mark.parametrize("name", report.FORMATS)
+def test_hostile_text_is_only_text(name):
+    got = written(vile(), name)
+    assert [c for c in got if c != "\n" and not c.isprintable()] == []
+    if name == "junit":
+        root = ElementTree.fromstring(got)
+        assert "]]>&<\"'::set-output" in root.find("*/*/failure").get("message")
+    elif name == "sarif":
+        jsonschema.Draft7Validator(SCHEMA).validate(json.loads(got))
+    elif name == "json-lines":
+        assert len(list(map(json.loads, got.splitlines()))) == 3
+    elif name in ("github", "concise"):
+        assert len(got.splitlines()) == 2
+        assert not any(line.startswith("::set-output") for line in got.splitlines())
+
+
+def test_a_hostile_report_is_read_back_as_it_was():
+    assert jsonfile.read(written(vile(), "json")) == vile()
+
+
+def test_columns_and_notebooks():
+    diagnosis = placed()
+    assert written(diagnosis, "concise").splitlines() == [
+        "a b.py:2:15: missing-eval-mode one", "book.ipynb:cell 2:2:1: missing-eval-mode one"]
+    assert written(diagnosis, "github").splitlines() == [
+        "::warning file=a b.py,line=2,col=15,title=torchmedic (missing-eval-mode)::one",
+        "::warning file=book.ipynb,title=torchmedic (missing-eval-mode)::cell 2, line 2: one%0A"
+        "fix: t"]
+    first, second = json.loads(written(diagnosis, "sarif"))["runs"][0]["results"]
+    place = first["locations"][0]
+    assert place["physicalLocation"]["region"] == {"startLine": 2, "startColumn": 15}
+    assert [n["fullyQualifiedName"] for n in place["logicalLocations"]] == ["f", "head.lstm"]
+    assert second["locations"][0]["physicalLocation"] == {
+        "artifactLocation": {"uri": "book.ipynb", "uriBaseId": "%SRCROOT%"}}
+    assert "fixes" not in second and second["message"]["text"].startswith("cell 2, line 2: one")
+    related, = first["relatedLocations"]
+    assert related["message"]["text"] == "one"
+    cases = list(ElementTree.fromstring(written(diagnosis, "junit"))[0])
+    assert [case.get("line") for case in cases] == ["2", None]
+    assert cases[1].get("name") == "missing-eval-mode book.ipynb:cell 2:2:1"
+
+
+@pytest.mark.parametrize("name", report.FORMATS)
+def test_only_the_module_of_the_format_is_imported(name):
+    code = ("import io, sys; from torchmedic import report; from torchmedic.model import "
+            "Diagnosis, Verdict; report.write(Diagnosis('run', Verdict('none', None, 'x')), "
+            f"{name!r}, io.StringIO()); print(*sys.modules)")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    ours = {m.rpartition(".")[2] for m in done.stdout.split() if m.startswith("torchmedic.report.")}
+    wanted = {report.FORMATS[name], *(["jsonfile"] if name == "json-lines" else [])}
+    assert ours & set(report.FORMATS.values()) == wanted
+
+
+@pytest.mark.parametrize("diagnosis", [*ALL.values(), fixed()])
 def test_sarif_is_valid(diagnosis):
-    diagnosis = diagnosis[1] if isinstance(diagnosis, tuple) else diagnosis
     data = json.loads(written(diagnosis, "sarif"))
     jsonschema.Draft7Validator(SCHEMA).validate(data)
     results = data["runs"][0]["results"]

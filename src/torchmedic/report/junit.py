@@ -51,4 +51,5 @@ def _case(suite: ElementTree.Element, finding: Finding) -> None:
 
 
 def _named(suite: ElementTree.Element, group: str, name: str) -> ElementTree.Element:
-    return ElementTree.SubElement(suite, "testcase", {"classname": group, "name": name})
+    return ElementTree.SubElement(suite, "testcase", {
+        "classname": visible(group), "name": visible(name)})

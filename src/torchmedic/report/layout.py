@@ -97,12 +97,13 @@ class Page:
         wide = max(len(str(n)) for n, _ in lines)
         depth = min(len(text) - len(text.lstrip()) for _, text in lines if text.strip())
         room = max(8, self.width - indent - wide - 3)
-        skipped = depth
-        if mark and mark[1] - depth > room:
-            skipped = depth + max(0, min(mark[0] - depth - 8, mark[1] - depth - room + 3))
+        whole = next(text for at, text in lines if at == number)
+        skipped = depth if mark is None else _skipped(whole, mark, depth, room)
         for at, text in lines:
             gutter = Text(f"{' ' * indent}{at:>{wide}} | ", "bold" if at == number else "dim")
             shown = _cut(text.rstrip()[depth:], skipped - depth, room)
+            if not shown and at != number:
+                continue
             line = gutter.append(shown, "default" if at == number else "dim")
             line.rstrip()
             self._put(line)
@@ -122,12 +123,24 @@ class Page:
         self._console.print(line, soft_wrap=True)
 
 
+def _skipped(text: str, mark: tuple[int, int], depth: int, room: int) -> int:
+    """How many characters of a line are left out for its mark to be seen."""
+    if cell_len(visible(text[depth:])) <= room:
+        return depth
+    at = max(depth, mark[1] - room)
+    while at < mark[0] and cell_len(visible(text[at:mark[1]])) > room - 3:
+        at += 1
+    return at
+
+
 def _cut(text: str, skipped: int, room: int) -> str:
     """What is seen of a line through a window as wide as the terminal."""
     shown = one_line(text[skipped:])
     if cell_len(shown) > room:
         shown = set_cell_size(shown, room - 3).rstrip() + "..."
-    return "..." + shown[3:] if skipped and len(shown) > 3 else shown
+    if not skipped or len(shown) <= 3:
+        return shown
+    return "..." + " " * (cell_len(shown[:3]) - 3) + shown[3:]
 
 
 def _styled(text: str, style: str) -> Text:

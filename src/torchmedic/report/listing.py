@@ -47,39 +47,40 @@ def _finding(page: Page, finding: Finding) -> None:
     label = f"{NOUNS[finding.severity]}  "
     page.paragraph(label, f"{finding.rule}: {finding.message}", indent=INDENT, style="bold",
                    hang=2 * INDENT, head_style=COLOURS[finding.severity])
-    where = finding.where
+    where, framed = finding.where, False
     if where is not None and where.file and where.line:
         within = f" in `{one_line(where.function)}`" if where.function else ""
         page.paragraph("at ", one_line(shown_path(where.file)) + places.spot(where) + within,
                        indent=2 * INDENT, head_style="dim")
-        _frame(page, where)
+        framed = _frame(page, where)
     doubt = [] if finding.confidence == "certain" else [f"{finding.confidence}, not certain"]
     told = [e.text for e in finding.evidence if e.source != "notebook"]
+    if framed and (told or doubt or finding.fix):
+        page.blank()
     for text in (*told, *doubt):
         page.paragraph("- ", text, indent=2 * INDENT, head_style="dim")
     if finding.fix:
         _fix(page, finding.fix)
 
 
-def _frame(page: Page, where: Place) -> None:
+def _frame(page: Page, where: Place) -> bool:
     """The line with its neighbours; in a notebook only those of its cell."""
     assert where.line
     own = source_line(where.file, where.line)
     if own is None or not own.strip():
-        return
+        return False
     at = places.cell(where)
     offset = where.line - at[1] if at else 0
-    last = where.line
     lines = []
-    for line in range(max(1, where.line - AROUND), last + AROUND + 1):
+    for line in range(max(1, where.line - AROUND), where.line + AROUND + 1):
         text = source_line(where.file, line)
         near = places.cell(replace(where, line=line)) if at else None
-        if text is not None and (text.strip() or line == last) and (
+        if text is not None and text.strip() and (
                 not at or (near is not None and near[0] == at[0])):
             lines.append((line - offset, text.expandtabs(4)))
     page.blank()
     page.frame(where.line - offset, lines, _mark(where, own), 2 * INDENT)
-    page.blank()
+    return True
 
 
 def _mark(where: Place, text: str) -> tuple[int, int] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from torchmedic.source.text import read_text, source_line
@@ -11,7 +12,6 @@ if TYPE_CHECKING:
     from torchmedic.model import Edit, Place
 
 NOTEBOOK = ".ipynb"
-_cells: dict[str, list[tuple[int, int]]] = {}
 
 
 def relative(path: str) -> str:
@@ -31,15 +31,18 @@ def cell(where: Place) -> tuple[int, int] | None:
     """Of a place in a notebook: the number of the cell, and the line in it."""
     if not where.file or not where.line or not where.file.endswith(NOTEBOOK):
         return None
-    if where.file not in _cells:
-        from torchmedic.source import notebooks
-
-        try:
-            _cells[where.file] = notebooks.places(read_text(where.file) or "")
-        except (ValueError, RecursionError):
-            _cells[where.file] = []
-    found = _cells[where.file]
+    found = _cells(read_text(where.file) or "")
     return found[where.line - 1] if where.line <= len(found) else None
+
+
+@lru_cache(8)
+def _cells(text: str) -> list[tuple[int, int]]:
+    from torchmedic.source import notebooks
+
+    try:
+        return notebooks.places(text)
+    except (ValueError, RecursionError):
+        return []
 
 
 def spot(where: Place) -> str:

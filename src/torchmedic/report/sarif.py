@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 from urllib.parse import quote
 
@@ -97,7 +96,7 @@ def _location(where: Place) -> dict[str, Any]:
             "startLine": line, **({"startColumn": first} if first is not None else {}),
             **({"endLine": where.end_line} if where.end_line else {})}
     location: dict[str, Any] = {"physicalLocation": physical}
-    names = [{"name": visible(name), "kind": kind} for name, kind in (
+    names = [{"fullyQualifiedName": visible(name), "kind": kind} for name, kind in (
         (where.function, "function"), (where.module, "member")) if name]
     if names:
         location["logicalLocations"] = names
@@ -106,9 +105,15 @@ def _location(where: Place) -> dict[str, Any]:
 
 def _artifact(path: str) -> dict[str, str]:
     name = relative(path)
-    if name.startswith("/") or name[1:2] == ":":
-        return {"uri": Path(name).as_uri()}
-    return {"uri": quote(name.encode("utf-8", "surrogateescape")), "uriBaseId": ROOT}
+    try:
+        raw = name.encode("utf-8", "surrogateescape")  # the bytes that the system knows
+    except UnicodeEncodeError:
+        raw = name.encode("utf-8", "backslashreplace")
+    if name.startswith("/"):
+        return {"uri": f"file://{quote(raw)}"}
+    if name[1:3] == ":/":
+        return {"uri": f"file:///{quote(raw, safe='/:')}"}
+    return {"uri": quote(raw), "uriBaseId": ROOT}
 
 
 def _fix(fix: Fix, path: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import io
 import os
 import stat
 import tokenize
+from functools import lru_cache
 
 LARGEST = 4 * 1024 * 1024
 """No hand-written module is larger; generated ones tell nothing."""
@@ -35,6 +36,12 @@ def read_text(path: str) -> str | None:
     return known[1]
 
 
+def forget(most: int) -> None:
+    """Keeps the texts of so many files, the latest."""
+    for path in list(_cache)[:-most]:
+        del _cache[path]
+
+
 def _decoded(path: str) -> str | None:
     try:
         with open(path, "rb") as file:
@@ -54,6 +61,7 @@ def decode(data: bytes) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
+@lru_cache(8)
 def _code(text: str) -> str | None:
     """The code cells of a notebook, one after the other."""
     from torchmedic.source import notebooks
