@@ -14,10 +14,14 @@ from torchmedic.diagnosis import diagnose_source
 from torchmedic.model import Evidence, Finding
 from torchmedic.source import files, notebooks
 from torchmedic.source.flow import names
+from torchmedic.source.script import Script
 
 if TYPE_CHECKING:
     from torchmedic.config import Settings
-    from torchmedic.source.script import Script
+
+
+KEPT = 400
+"""Files that others import and that stay parsed, of a tree however large."""
 
 
 @dataclass(slots=True)
@@ -63,6 +67,7 @@ class Checker:
 
     def bytes(self, data: bytes, path: str) -> Checked:
         """What is to say of a file that holds this."""
+        Script.forget(KEPT)
         try:
             script = files.parsed(data, path)
         except files.Unreadable as error:

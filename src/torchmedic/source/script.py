@@ -6,6 +6,7 @@ import ast
 import warnings
 from dataclasses import dataclass, field
 
+from torchmedic.source import text as texts
 from torchmedic.source.blocks import (
     Function,
     Handler,
@@ -57,6 +58,13 @@ class Script:
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             return None
         return cls(file, tree, tuple(text.split("\n")), functions)
+
+    @staticmethod
+    def forget(most: int) -> None:
+        """Keeps the trees of so many files that were read, the latest: they are large."""
+        for path in list(_parsed)[:-most]:
+            del _parsed[path]
+        texts.forget(most)
 
     def line(self, number: int) -> str:
         """The text of a line; empty when there is none."""
