@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, TextIO
 
 from torchmedic.report.escape import one_line, write_encodable
-from torchmedic.report.places import spot
+from torchmedic.report.places import relative, spot
 
 if TYPE_CHECKING:
     from torchmedic.model import Diagnosis, Place
@@ -23,4 +24,5 @@ def render(diagnosis: Diagnosis, file: TextIO) -> None:
 def _place(where: Place | None) -> str:
     if where is None or where.file is None:
         return "-"
-    return where.file + spot(where)
+    file = relative(where.file) if where.file.startswith(os.sep) else where.file
+    return file + spot(where)
