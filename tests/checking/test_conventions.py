@@ -78,6 +78,15 @@ def test_the_action_annotates(tmp_path):
     assert done.returncode == 0 and (tmp_path / "out.sarif").read_text().startswith("{")
 
 
+def test_the_action_reads_every_line_of_its_inputs(tmp_path):
+    for name in ("good.py", "bad.py"):
+        (tmp_path / name).write_text(training() if name == "good.py" else BAD)
+    done = check_step(tmp_path, "good.py\nbad.py\n", "--no-cache\n--exit-zero\n")
+    assert done.returncode == 0 and "file=bad.py" in done.stdout
+    shutil.rmtree(tmp_path / "bin")
+    assert "file=bad.py" in check_step(tmp_path, "").stdout  # the current folder
+
+
 def test_the_action_runs_nothing_of_its_inputs(tmp_path):
     done = check_step(tmp_path, "$(touch pwned) `touch pwned` ; touch pwned")
     assert done.returncode == 2 and not (tmp_path / "pwned").exists()
