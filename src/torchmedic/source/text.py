@@ -42,12 +42,6 @@ def forget(most: int) -> None:
         del _cache[path]
 
 
-def forget(most: int) -> None:
-    """Keeps the texts of so many files, the latest."""
-    for path in list(_cache)[:-most]:
-        del _cache[path]
-
-
 def _decoded(path: str) -> str | None:
     try:
         with open(path, "rb") as file:
