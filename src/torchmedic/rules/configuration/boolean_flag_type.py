@@ -34,6 +34,8 @@ def _edits(script: Script, event: Event, flag: str) -> changes.Edits:
     call = event.node
     if event.file != script.file or not isinstance(call, ast.Call) or not flag.startswith("--"):
         return ()
+    if any(k.arg not in ("type", "default", "help", "required", "dest") for k in call.keywords):
+        return ()  # such as `nargs`, which that action does not take
     kind = next((k for k in call.keywords if k.arg == "type"), None)
     known = any(isinstance(n, ast.Import) and any(a.name == "argparse" and not a.asname
                                                   for a in n.names) for n in script.tree.body)

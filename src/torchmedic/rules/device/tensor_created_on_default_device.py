@@ -101,6 +101,8 @@ def _buffer(script: Script, event: Event, name: str) -> changes.Edits:
     if event.file != script.file or not isinstance(node, ast.Assign) or len(
             node.targets) > 1 or function is None:
         return ()
+    if "requires_grad" in ast.unparse(node.value):
+        return ()  # a parameter is no buffer
     made = any(isinstance(n, ast.Attribute) and n.attr == "__init__" and n.lineno < node.lineno
                for n in ast.walk(function.node))
     start = changes.replacing(node, "")[:1]

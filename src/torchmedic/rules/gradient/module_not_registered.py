@@ -52,6 +52,11 @@ def in_run(run: Run) -> Iterator[Problem]:
                 where=process.updates[0].place if process.updates else None,
                 fix=Fix(cure, "", "unsafe"))
 
+METHODS = {
+    "ModuleList": ("append", "extend", "insert", "parameters"),
+    "ModuleDict": ("items", "keys", "values", "pop", "clear", "update", "parameters"),
+}
+
 
 def in_source(script: Script) -> Iterator[Problem]:
     trace = trace_of(script)
@@ -80,32 +85,59 @@ def _problem(trace: Trace, event: Event, owner: Value, value: Value) -> Problem 
     if value.kind == "tensor" and value.type == "created" and (
             "requires_grad" in value.kwargs and value.kwargs["requires_grad"].data is True):
         return _said(trace, event, f"`{name}` is a plain tensor: the model does not know it as a "
-                     "parameter", "`nn.Parameter(…)`")
+                     "parameter", "`nn.Parameter(…)`", _parameter(trace, event))
     return None
 
 
 def _wrapped(trace: Trace, event: Event, kind: str) -> changes.Edits:
-    """Round a literal or a comprehension, where the file calls `torch.nn` by the name `nn`."""
+    """Round a literal or a comprehension, by the name that the file has for `torch.nn`."""
     value = getattr(event.node, "value", None)
     literal = (ast.List, ast.ListComp) if kind == "ModuleList" else (ast.Dict,)
-    named = any(text.strip() in ("from torch import nn", "import torch.nn as nn")
-                for text in trace.script.lines)
-    if event.file != trace.script.file or not isinstance(value, literal) or not named:
+    torch_nn = changes.name_of(trace.script, "torch.nn")
+    if event.file != trace.script.file or not isinstance(value, literal) or torch_nn is None or (
+            _lacking(trace.script, event, kind)):
         return ()
-    return changes.wrapping(value, f"nn.{kind}(", ")")
+    if isinstance(value, ast.Dict) and not all(
+            isinstance(k, ast.Constant) and isinstance(k.value, str) and "." not in k.value
+            and k.value not in dir(dict) for k in value.keys):
+        return ()  # only such keys name modules
+    return changes.wrapping(value, f"{torch_nn}.{kind}(", ")")
+
+
+def _lacking(script: Script, event: Event, kind: str) -> bool:
+    """The file calls a method of it that only the plain container has."""
+    name = f"self.{event.more['name']}"
+    return any(isinstance(n, ast.Attribute) and n.attr not in METHODS[kind]
+               and ast.unparse(n.value) == name for n in ast.walk(script.tree))
+
+
+def _parameter(trace: Trace, event: Event) -> changes.Edits:
+    """Round the call that makes it, without its own `requires_grad`."""
+    call, torch_nn = getattr(event.node, "value", None), changes.name_of(trace.script, "torch.nn")
+    if event.file != trace.script.file or not isinstance(call, ast.Call) or torch_nn is None:
+        return ()
+    flag = next((k.value for k in call.keywords if k.arg == "requires_grad"), None)
+    left_out = changes.without_argument(trace.script, call, flag)
+    wrapped = changes.wrapping(call, f"{torch_nn}.Parameter(", ")")
+    return (*wrapped, *left_out) if left_out else ()
 
 
 def _constructed(trace: Trace, event: Event, owner: Value) -> changes.Edits:
-    """Where `__init__` calls no base constructor at all."""
+    """Before all else where `__init__` calls no base constructor; else the call moves up."""
     holder = owner.owner.node if owner.owner is not None else None
     if event.file != trace.script.file or not isinstance(holder, ast.ClassDef):
         return ()
     init = next((n for n in holder.body if isinstance(n, ast.FunctionDef)
                  and n.name == "__init__"), None)
-    if init is None or "__init__()" in ast.unparse(init):
+    if init is None:
         return ()
-    first = init.body[1] if ast.get_docstring(init) and len(init.body) > 1 else init.body[0]
-    return changes.before(trace.script, first.lineno, "super().__init__()")
+    late = next((n for n in init.body if isinstance(n, ast.Expr)
+                 and ".__init__(" in ast.unparse(n)), None)
+    if late is not None:
+        return changes.moving(trace.script, late.lineno, event.line)
+    if ".__init__(" in ast.unparse(init):
+        return ()  # somewhere deeper
+    return changes.at_start(trace.script, init, "super().__init__()")
 
 
 def _said(trace: Trace, event: Event, message: str, cure: str,
