@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -114,14 +115,26 @@ def place(finding: Finding) -> tuple[str, int, str]:
 
 
 def _in_cells(said: Iterable[Finding], file: str, text: str) -> list[Finding]:
-    """Says in which cell a finding of a notebook is."""
+    """Says in which cell a finding of a notebook is, and counts the lines it tells of by cells."""
     places = notebooks.places(text)
+
+    def by_cell(words: str) -> str:
+        return re.sub(r"\bline (\d+)\b", lambda found: _line(int(found[1]), places), words)
+
     told = []
     for finding in said:
         line = finding.where.line if finding.where and finding.where.file == file else None
         if line and line <= len(places):
             cell, row = places[line - 1]
             fact = Evidence(f"cell {cell}, line {row}", "notebook")
-            finding = replace(finding, evidence=(fact, *finding.evidence))
+            facts = (replace(e, text=by_cell(e.text)) for e in finding.evidence)
+            finding = replace(finding, message=by_cell(finding.message), evidence=(fact, *facts))
         told.append(finding)
     return told
+
+
+def _line(number: int, places: Sequence[tuple[int, int]]) -> str:
+    if not 0 < number <= len(places):
+        return f"line {number}"
+    cell, row = places[number - 1]
+    return f"cell {cell} line {row}"
