@@ -35,7 +35,7 @@ def firing():
             yield pytest.param(rule, example, id=name)
 
 
-@pytest.mark.parametrize("rule, example", firing())
+@pytest.mark.parametrize("rule, example", list(firing()))
 def test_an_exact_fix_cures_its_finding_and_is_minimal(tmp_path, rule, example):
     file = tmp_path / "train.py"
     file.write_text(example.text)

@@ -127,8 +127,12 @@ def emptying(script: Script, call: ast.Call) -> Edits:
     found = arguments(script, call)
     if not found or not found[0]:
         return ()
-    start, end = found[0][0].start, found[1]
-    return () if "#" in text_between(script, start, end) else (Edit(*start, *end, ""),)
+    (_, called), end = span(call.func), found[1]
+    before = text_between(script, called, found[0][0].start)
+    rows = before[:before.rfind("(") + 1].split("\n")
+    column = len(rows[-1].encode("utf-8", "surrogatepass"))
+    start = (called[0] + len(rows) - 1, column + (called[1] if len(rows) == 1 else 0))
+    return () if "#" in text_between(script, called, end) else (Edit(*start, *end, ""),)
 
 
 def _fills(script: Script, start: Spot, end: Spot) -> bool:
