@@ -100,18 +100,19 @@ class Page:
         whole = next(text for at, text in lines if at == number)
         skipped = depth if mark is None else _skipped(whole, mark, depth, room)
         for at, text in lines:
-            gutter = Text(f"{' ' * indent}{at:>{wide}} | ", "bold" if at == number else "dim")
+            head = f"{' ' * indent}{at:>{wide}} | "
             shown = _cut(text.rstrip()[depth:], skipped - depth, room)
             if not shown and at != number:
                 continue
-            line = gutter.append(shown, "default" if at == number else "dim")
+            line = Text().append(head, "bold" if at == number else "dim")
+            line.append(shown, "" if at == number else "dim")
             line.rstrip()
             self._put(line)
             if at == number and mark and mark[1] > mark[0] >= skipped:
                 before = cell_len(visible(text[skipped:mark[0]]))
                 size = min(cell_len(visible(text[mark[0]:mark[1]])), room - before)
                 if size > 0:
-                    line = Text(f"{' ' * (indent + wide)} | ", "dim")
+                    line = Text().append(f"{' ' * (indent + wide)} | ", "dim")
                     self._put(line.append(" " * before + "^" * size, "bold red"))
 
     def deliver(self) -> None:
