@@ -3,6 +3,7 @@
 from torchmedic.changes.expressions import (
     TIGHT,
     emptying,
+    of_part,
     out_of_place,
     renaming,
     replacing,
@@ -25,6 +26,6 @@ from torchmedic.changes.statements import (
 
 __all__ = [
     "TIGHT", "Edits", "after", "assigned", "at_start", "before", "block_of", "emptying",
-    "importing", "moving", "name_of", "out_of_place", "reaches", "removing", "renaming",
+    "importing", "moving", "name_of", "of_part", "out_of_place", "reaches", "removing", "renaming",
     "replacing", "unwrapping", "with_keyword", "within", "without_argument", "wrapping",
 ]

@@ -74,6 +74,14 @@ def renaming(node: ast.AST | None, old: str, new: str) -> Edits:
     return (Edit(line, end - len(old.encode()), line, end, new),)
 
 
+def of_part(node: ast.AST, method: str, part: str) -> Edits:
+    """`a.method(…)` of a part of `a`, where an expression holds one such call."""
+    calls = [n for n in ast.walk(node) if isinstance(n, ast.Call)
+             and isinstance(n.func, ast.Attribute) and n.func.attr == method]
+    owner = calls[0].func.value if len(calls) == 1 else None  # type: ignore[attr-defined]
+    return wrapping(owner, "", f".{part}") if isinstance(owner, TIGHT) else ()
+
+
 def with_keyword(script: Script, call: ast.AST | None, name: str, value: str) -> Edits:
     """`name=value` in a call: in the place of the value it has, else as its last argument."""
     if not isinstance(call, ast.Call) or any(k.arg is None for k in call.keywords):

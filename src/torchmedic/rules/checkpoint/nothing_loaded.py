@@ -20,6 +20,7 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchmedic import changes
 from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.source.flow import Trace, trace_of
 from torchmedic.source.flow.training import node_place, place
@@ -27,6 +28,7 @@ from torchmedic.wrapped import prefixes
 
 if TYPE_CHECKING:
     from torchmedic.observed import Weights
+    from torchmedic.source.flow import Event
     from torchmedic.source.script import Script
 
 
@@ -64,7 +66,15 @@ def _of_other_keys(script: Script, trace: Trace) -> Iterator[Problem]:
             evidence=(Evidence(f"line {saved.line}: saved from the other; `strict=False` hides it",
                                "source"),),
             fix=Fix(f"save and load `model.{prefix}state_dict()`" if on_file else
-                    f"load into `model.{prefix.rstrip('.')}`", "", "unsafe"))
+                    f"load into `model.{prefix.rstrip('.')}`", "", "unsafe",
+                    edits=_edits(script, saved if on_file else loaded, prefix, on_file)))
+
+
+def _edits(script: Script, event: Event, prefix: str, on_file: bool) -> changes.Edits:
+    """The part of the wrapper that has the model's own names."""
+    method = "state_dict" if on_file else "load_state_dict"
+    found = changes.of_part(event.node, method, prefix.rstrip("."))
+    return found if event.file == script.file else ()
 
 
 def _loosely(node: ast.AST) -> bool:
@@ -86,7 +96,17 @@ def _into_a_dict(script: Script) -> Iterator[Problem]:
                     where=node_place(script.file, node), confidence="certain",
                     evidence=(Evidence("the dict is thrown away after this line", "source"),),
                     fix=Fix(f"keep the dict, update it, and give it to "
-                            f"`{inner.removesuffix('state_dict()')}load_state_dict`", "", "unsafe"))
+                            f"`{inner.removesuffix('state_dict()')}load_state_dict`", "", "unsafe",
+                            edits=_loading(script, node.value, called)))
+
+
+def _loading(script: Script, call: ast.Call, called: ast.Attribute) -> changes.Edits:
+    """What the lines mean: the keys that are given are loaded, the others stay."""
+    owner = called.value.func if isinstance(called.value, ast.Call) else None
+    if len(call.args) != 1 or call.keywords or not isinstance(owner, ast.Attribute):
+        return ()
+    return (*changes.replacing(called, f"{ast.unparse(owner.value)}.load_state_dict"),
+            *changes.with_keyword(script, call, "strict", "False"))
 
 
 _PROGRAM = """
@@ -105,8 +125,9 @@ RULE = Rule(
         fires(_PROGRAM % 'model.load_state_dict(torch.load("net.pt"), strict=False)',
               "no key of the checkpoint fits", "`module.`", kind="source",
               line="load_state_dict", title="prefix"),
-        fires(_PROGRAM % 'model.state_dict().update(torch.load("net.pt"))', "changes a dict",
-              kind="source", line="update(", title="updated dict"),
+        fires((_PROGRAM % 'model.state_dict().update(torch.load("net.pt"))').replace(
+            "outer.state", "outer.module.state"), "changes a dict", kind="source", line="update(",
+              title="updated dict"),
         quiet((_PROGRAM % 'model.load_state_dict(torch.load("net.pt"), strict=False)').replace(
             "outer.state", "outer.module.state"), kind="source", title="inner model saved"),
         quiet(_PROGRAM % 'state = model.state_dict()\nstate.update(torch.load("net.pt"))\n'

@@ -17,8 +17,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from torchmedic import changes
 from torchmedic.model import Evidence, Fix, Place, Problem, Rule, fires, quiet
 from torchmedic.source.flow import trace_of
 from torchmedic.source.flow.training import place
@@ -27,6 +29,7 @@ from torchmedic.wrapped import prefixes
 
 if TYPE_CHECKING:
     from torchmedic.observed import Failure, Weights
+    from torchmedic.source.flow import Event
     from torchmedic.source.script import Script
 
 WORDS = ("state_dict",)
@@ -59,8 +62,17 @@ def in_source(script: Script) -> Iterator[Problem]:
             where=place(script.file, saved if on_file else loaded), confidence="likely",
             evidence=(Evidence(f"line {loaded.line}: loaded into "
                                f"{'the bare model' if on_file else 'the wrapper'}", "source"),),
-            fix=Fix(f"save `model.{prefix}state_dict()`", "", "unsafe") if on_file else _fix(
-                prefix, on_file))
+            fix=replace(
+                Fix(f"save `model.{prefix}state_dict()`", "", "unsafe") if on_file else
+                _fix(prefix, on_file), edits=_edits(script, saved, loaded, prefix, on_file)))
+
+
+def _edits(script: Script, saved: Event, loaded: Event, prefix: str,
+           on_file: bool) -> changes.Edits:
+    """The part of the wrapper that has the model's own names is saved, or loaded into."""
+    event, method = (saved, "state_dict") if on_file else (loaded, "load_state_dict")
+    found = changes.of_part(event.node, method, prefix.rstrip("."))
+    return found if event.file == script.file else ()
 
 
 def in_data(seen: Weights) -> Iterator[Problem]:

@@ -16,10 +16,12 @@ A 0-dimensional CPU tensor may meet tensors on any device.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torchmedic import changes
 from torchmedic.defaultdevice import made_on
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.remedies import held, raised
@@ -94,7 +96,7 @@ def in_source(script: Script) -> Iterator[Problem]:
                     evidence=(Evidence("nothing moves it between the loader and this line",
                                        "source"),),
                     fix=Fix("`.to(device)` on each part of the batch, first in the loop", "",
-                            "unsafe"))
+                            "unsafe", edits=_batch(trace, event)))
             elif event.kind == "forward" and one.device == "moved" and _left(trace, other):
                 seen.add((event.file, event.line))
                 yield Problem(
@@ -102,7 +104,57 @@ def in_source(script: Script) -> Iterator[Problem]:
                     where=place(script.file, event), confidence="likely",
                     evidence=(Evidence(f"line {getattr(other.node, 'lineno', 0)}: the model is "
                                        "made on the CPU", "source"),),
-                    fix=Fix("`model.to(device)`, before the optimizer is made", "", "unsafe"))
+                    fix=Fix("`model.to(device)`, before the optimizer is made", "", "unsafe",
+                            edits=_model(script, other)))
+
+
+def _goes(script: Script) -> tuple[str, int] | None:
+    """(`.to(device)` as the whole file writes it, the line where that device gets its name)."""
+    calls = [n for n in ast.walk(script.tree) if isinstance(n, ast.Call)
+             and isinstance(n.func, ast.Attribute) and n.func.attr in ("to", "cuda")]
+    texts = {f".{n.func.attr}({', '.join(map(ast.unparse, n.args))})"  # type: ignore[attr-defined]
+             for n in calls if not n.keywords}
+    if len(texts) != 1:
+        return None
+    given = next((n.args[0] for n in calls if n.args), None)
+    if given is None:
+        return texts.pop(), 0
+    lines = [n.lineno for n in ast.walk(script.tree) if isinstance(n, ast.Name)
+             and isinstance(n.ctx, ast.Store) and n.id == ast.unparse(given)]
+    return (texts.pop(), lines[0]) if len(lines) == 1 else None
+
+
+def _batch(trace: Trace, event: Event) -> changes.Edits:
+    """All parts of the batch that meet the model where the loader left them."""
+    loop, script = event.loops[-1] if event.loops else None, trace.script
+    goes = _goes(script)
+    if goes is None or loop is None or not isinstance(loop.node, ast.For) or (
+            loop.file != script.file) or not changes.reaches(script, goes[1], loop.node.lineno):
+        return ()
+    given = [args[int(e.kind == "loss")] for e in trace.inside(loop, "forward", "loss")
+             for args in [getattr(e.node, "args", [])] if len(args) > int(e.kind == "loss")
+             and _where(e) == "host"]
+    left = {a.id for a in given if isinstance(a, ast.Name)}
+    names = [n.id for n in ast.walk(loop.node.target) if isinstance(n, ast.Name) and n.id in left]
+    if not names:
+        return ()
+    text = f"{', '.join(names)} = {', '.join(name + goes[0] for name in names)}"
+    return changes.before(script, loop.node.body[0].lineno, text)
+
+
+def _where(event: Event) -> str:
+    """The device of the input, or of the target of a loss."""
+    value = event.more["wanted"] if event.kind == "loss" else next(iter(event.more["args"]), None)
+    return value.device if value is not None and value.kind == "tensor" else ""
+
+
+def _model(script: Script, model: Value) -> changes.Edits:
+    """Where it is made, if the device has its name by then."""
+    goes, line = _goes(script), getattr(model.node, "lineno", 0)
+    if goes is None or not isinstance(model.node, ast.Call) or model.file != script.file or (
+            not changes.assigned(script, model.node) or not changes.reaches(script, goes[1], line)):
+        return ()
+    return changes.wrapping(model.node, "", goes[0])
 
 
 def _left(trace: Trace, model: Value) -> bool:
