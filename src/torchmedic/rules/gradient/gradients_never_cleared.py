@@ -56,9 +56,16 @@ def in_run(run: Run) -> Iterator[Problem]:
 def in_source(script: Script) -> Iterator[Problem]:
     trace = trace_of(script)
     for update in updates(trace):
-        if not clears(trace, update.loop, update.step.target):
+        if not clears(trace, update.loop, update.step.target) and not _fresh(update):
             yield _problem(trace, update)
     yield from _by_hand(script, trace)
+
+
+def _fresh(update: Update) -> bool:
+    """Each round makes the optimizer anew, and its model, or what nobody knows."""
+    made = update.step.target
+    return made is not None and update.loop in made.loops and all(
+        update.loop in m.loops for m in made.items)
 
 
 def _by_hand(script: Script, trace: Trace) -> Iterator[Problem]:
@@ -164,6 +171,13 @@ class Trainer:
 trainer = Trainer(model, optimizer)
 """
 
+_ANEW = """
+net = nn.Linear(8, 3)
+weights = {name: p for name, p in net.named_parameters()}
+criterion(net(x), y).backward()
+once = torch.optim.SGD(weights.values(), lr=0.1)
+once.step()
+"""
 _EMPTY = """
 def made():
     pass
@@ -192,6 +206,7 @@ RULE = Rule(
               title="in a helper"),
         quiet(training(_CLOSURE), kind="source", title="closure"),
         quiet(training(_ACCUMULATED, index=True), kind="source", title="accumulation"),
+        quiet(training(_ANEW), kind="source", title="made anew"),
         quiet(training(more=_EMPTY), kind="source", title="nothing known in it"),
         quiet(training(_NEVER + "scheduler_step_and_clear(optimizer)", setup=MODEL),
               kind="source", title="unknown helper"),

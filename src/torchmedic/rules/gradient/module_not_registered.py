@@ -150,8 +150,9 @@ def _said(trace: Trace, event: Event, message: str, cure: str,
 
 def _before_init(trace: Trace, event: Event, owner: Value, value: Value) -> bool:
     """In a class that derives from `nn.Module` directly, before the base's constructor."""
-    if event.function != "__init__" or not (is_module(value) or value.type == "parameter"):
-        return False
+    made = is_module(value) and (value.kind == "instance" or value.type.startswith("torch.nn."))
+    if event.function != "__init__" or not (made or value.type == "parameter"):
+        return False  # plain values may come before
     bases = [b.type for b in owner.owner.items] if owner.owner else []
     if bases not in (["torch.nn.Module"], ["torch.nn.modules.Module"]):
         return False
@@ -214,6 +215,23 @@ _LOOP = "for layer in self.layers:\n    x = layer(x)\nreturn x"
 _NO_INIT = module("return self.layer(x)").replace("        super().__init__()\n", "")
 _TENSOR = "self.scale = torch.ones(8, requires_grad=True)"
 
+_SIZED = """
+from torch import nn
+
+
+class Inner(nn.Module):
+    def __init__(self, width):
+        self.width = width
+        super().__init__()
+        self.layer = nn.Linear(width, 3)
+
+
+class Outer(nn.Module):
+    def __init__(self, d_model):
+        super().__init__()
+        self.inner = Inner(d_model)
+"""
+
 RULE = Rule(
     name="module-not-registered", doc=__doc__, category="code", severity="warning",
     in_run=in_run, in_source=in_source, examples=(
@@ -237,6 +255,7 @@ RULE = Rule(
         quiet(module("return self.steps[0](x)", init="self.body = nn.Linear(8, 3)\n"
                      "self.steps = []\nself.steps.append(nn.Sequential(self.body))\n"
                      "self.steps.append(self)"), kind="source", title="with itself in it"),
+        quiet(_SIZED, kind="source", title="a plain value first"),
         quiet(module("return self.teacher[0](x)", init="self.teacher = [torch.load('t.pt')]"),
               kind="source", title="hidden"),
     ),

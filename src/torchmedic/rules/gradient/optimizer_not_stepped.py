@@ -47,12 +47,13 @@ def in_run(run: Run) -> Iterator[Problem]:
 def in_source(script: Script) -> Iterator[Problem]:
     trace = trace_of(script)
     stepped = [o for e in trace.of("step") for o in (e.target.options() if e.target else ())]
+    lines = {id(o.node) for o in stepped}  # of a class that is made several times
     if steps_unknown(trace):
         return
     for made in trace.made:
         if made.kind != "optimizer" or made in stepped or made.data is None:
             continue
-        if _leaves(trace, made):
+        if id(made.node) in lines or _leaves(trace, made):
             continue
         backward = _backward(trace, made)
         if backward is not None:
@@ -124,6 +125,25 @@ optimizer.step()
 %s.step()
 """
 
+_TWICE = """
+class Pair:
+    def __init__(self):
+        self.model = nn.Linear(8, 3)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+
+    def loss(self, x, y):
+        for _ in range(2):
+            criterion(self.model(x), y).backward()
+
+    def step(self, x, y):
+        self.optimizer.zero_grad()
+        self.loss(x, y)
+        self.optimizer.step()
+
+
+Pair().loss(torch.randn(4, 8), torch.zeros(4).long())
+pair = Pair()
+"""
 _WRAPPED = """
 class Noisy:
     def __init__(self, inner):
@@ -147,6 +167,7 @@ RULE = Rule(
               line="optimizer.step()", title="the other one, in a run"),
         quiet(training(_BOTH % "second", more=_TWO), title="both, in a run"),
         quiet(training(), kind="source", title="stepped"),
+        quiet(training("pair.step(x, y)", more=_TWICE), kind="source", title="made twice"),
         quiet(training(_BOTH % "second", more=_TWO), kind="source", title="both"),
         quiet(training(STEP.replace("optimizer", "noisy").replace("noisy.zero", "optimizer.zero"),
                        more=_WRAPPED), kind="source", title="wrapped"),

@@ -94,7 +94,8 @@ def _trained(trace: Trace, event: Event, optimizers: list[Value]) -> bool:
         return False
     for backward in trace.after(event, "backward"):
         for loss in backward.value.options() if backward.value else ():
-            if event.target.id in loss.sources and loss.graph and backward.loops:
+            through = {trace.layers.get(root) for root in loss.roots}  # not what was detached
+            if event.target.id in through and loss.graph and backward.loops:
                 return any(e.target in optimizers and set(e.loops) & set(backward.loops)
                            for e in trace.of("step"))
     return False
@@ -130,6 +131,14 @@ _REPLACED = "model.fc = nn.Linear(16, 3)\n"
 _SECOND = "head = nn.Linear(3, 3)\n"
 _USED = STEP.replace("model(x)", "head(model(x))")
 
+_TARGET = """
+wanted = torch.zeros(8, 3)
+wanted[x[:, 0] > 0] = target(x[x[:, 0] > 0]).detach()
+optimizer.zero_grad()
+F.mse_loss(model(x), wanted).backward()
+optimizer.step()
+"""
+
 RULE = Rule(
     name="parameters-not-in-optimizer", doc=__doc__, category="code", severity="warning",
     in_run=in_run, in_source=in_source, examples=(
@@ -146,6 +155,8 @@ RULE = Rule(
               title="frozen"),
         quiet(training(_USED + "learner.step()\n", more=_SECOND + "learner = Learner(head)\n"),
               kind="source", title="another one steps"),
+        quiet(training(_TARGET, more="target = nn.Linear(8, 3)\n"), kind="source",
+              title="a target network"),
         quiet(training(setup=MODEL), kind="source", title="whole"),
     ),
 )

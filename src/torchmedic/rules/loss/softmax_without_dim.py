@@ -60,6 +60,9 @@ def _edits(trace: Trace, event: Event) -> changes.Edits:
 def _lacks(event: Event) -> bool:
     if event.kind == "make":
         layer = event.target
+        called = ast.unparse(event.node.func) if isinstance(event.node, ast.Call) else ""
+        if "[" in called:
+            return False  # one of a table's
         return layer is not None and layer.type in LAYERS and not layer.args and not layer.kwargs
     args, kwargs = event.more["args"], event.more["kwargs"]
     if event.more["name"] == "gumbel_softmax" or _asked(event):
@@ -74,6 +77,8 @@ def _asked(event: Event) -> bool:
     return any(called in ast.unparse(f.node.test) for f in event.branches
                if isinstance(f.node, (ast.If, ast.IfExp)))
 
+
+_KINDS = "KINDS = {'relu': nn.ReLU, 'softmax': nn.Softmax}\n\n\n"
 
 RULE = Rule(
     name="softmax-without-dim", doc=__doc__, category="code", severity="warning",
@@ -90,6 +95,9 @@ RULE = Rule(
                      "    return self.act(x, dim=-1)\nelse:\n    return self.act(x)",
                      init="self.layer, self.act = nn.Linear(8, 3), F.softmax"), kind="source",
               title="asked before"),
+        quiet(module("return self.act(self.layer(x))", init="self.layer = nn.Linear(8, 3)\n"
+                     "self.act = KINDS[self.name]()").replace("class Net", _KINDS + "class Net"),
+              kind="source", title="one of a table"),
         quiet(module("return F.gumbel_softmax(self.layer(x), hard=True)"), kind="source",
               title="has a default"),
         quiet(module("return nn.Softmax(1)(self.layer(x))"), kind="source", title="given layer"),

@@ -91,7 +91,8 @@ def _views(script: Script) -> Iterator[Problem]:
             continue
         size, got = number(args[1]), times(shape[1:])
         inner = any(f.kind == "branch" for f in event.frames[-2:])
-        if number(args[0]) == -1 and size and size > 0 and got and got != size and not inner:
+        rows = any(size == times(shape[at:]) for at in range(1, len(shape)))  # of more samples
+        if number(args[0]) == -1 and size and size > 0 and got and not rows and not inner:
             seen.add(id(event.node))
             product = " × ".join(map(str, shape[1:]))
             yield Problem(

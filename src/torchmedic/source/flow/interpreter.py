@@ -283,8 +283,9 @@ class Interpreter(Calls):
     do_AsyncWith = do_With
 
     def enter_context(self, value: Value) -> None:
-        if value.kind == "grad":
-            self.grad = value.data
+        for option in value.options():
+            if option.kind == "grad":
+                self.grad = option.data
 
     def do_For(self, node: ast.For) -> bool:
         over = self.value(node.iter)
