@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import re
-import warnings
 from collections.abc import Iterable, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING
@@ -59,17 +57,6 @@ def edited(text: str, edits: Iterable[Edit]) -> str:
 def unified(text: str) -> str:
     """With `\\n` at the end of each line, as edits and findings count them."""
     return LINE_END.sub("\n", text)
-
-
-def parses(text: str) -> bool:
-    """Whether Python still reads it."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    return True
 
 
 def _span(edit: Edit) -> Span:
