@@ -51,5 +51,6 @@ def _takes_all(handler: Handler) -> bool:
 def _says_nothing(handler: Handler) -> bool:
     """It neither looks at the exception nor prints, logs or counts anything."""
     body = getattr(handler.node, "body", [])
-    return isinstance(handler.node, ast.ExceptHandler) and not any(
+    answers = any(isinstance(s, ast.Return) and s.value is not None for s in body)
+    return isinstance(handler.node, ast.ExceptHandler) and not answers and not any(
         isinstance(n, (ast.Call, ast.AugAssign, ast.If)) for s in body for n in (s, *inside(s)))

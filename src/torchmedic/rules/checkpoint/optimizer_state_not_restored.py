@@ -58,7 +58,7 @@ def _has_state(made: Value) -> bool:
 
 def _resumes(script: Script, trace: Trace, event: Event) -> bool:
     """The checkpoint gives the number of epochs done, too, and training goes on from there."""
-    if not trace.of("backward") or not trace.of("step"):
+    if not any(trace.after(event, "backward")) or not trace.of("step"):
         return False
     source = _checkpoint(event.node)
     return source is not None and any(
@@ -118,6 +118,14 @@ _ADAM = "Adam(model.parameters())"
 _LOADED = 'optimizer.load_state_dict(checkpoint["optimizer"])'
 _START = 'checkpoint["epoch"]'
 
+_BEST = (_PROGRAM % (_ADAM, "", "0")).replace(
+    'model.load_state_dict(checkpoint["model"])', "").replace(
+    'checkpoint = torch.load("last.pt")', "") + """
+checkpoint = torch.load("last.pt")
+model.load_state_dict(checkpoint["model"])
+print(checkpoint["epoch"], model(torch.ones(1, 3)))
+"""
+
 RULE = Rule(
     name="optimizer-state-not-restored", doc=__doc__, category="code", severity="warning",
     in_source=in_source, examples=(
@@ -125,6 +133,7 @@ RULE = Rule(
               line="model.load_state_dict", title="adam"),
         quiet(_PROGRAM % (_ADAM, _LOADED, _START), kind="source", title="restored"),
         quiet(_PROGRAM % (_ADAM, "", "0"), kind="source", title="only weights"),
+        quiet(_BEST, kind="source", title="the best one, for the test"),
         quiet(_PROGRAM % ("SGD(model.parameters(), lr=0.1)", "", _START), kind="source",
               title="no state"),
     ),

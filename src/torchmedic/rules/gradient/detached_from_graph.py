@@ -158,11 +158,35 @@ _PARTS = module("h = self.layer(x)%s\nreturn self.head(h)",
                 + "for x, y in loader:\n    optimizer.zero_grad()\n"
                   "    criterion(model(x), y).backward()\n    optimizer.step()\n")
 
+_LATER = """
+import torch
+from torch import nn
+
+
+class Agent:
+    def __init__(self):
+        self.factor = None
+        self.policy = nn.Linear(3, 2)
+
+    def begin(self):
+        self.factor = torch.zeros(1, requires_grad=True)
+        self.optimizer = torch.optim.Adam([self.factor])
+
+    def learn(self, states):
+        for state in states:
+            chances = self.policy(state)
+            loss = (self.factor * (chances - 1.0).detach()).mean()
+            self.optimizer.zero_grad()
+            loss.backward()
+            self.optimizer.step()
+"""
+
 RULE = Rule(
     name="detached-from-graph", doc=__doc__, category="code", severity="warning",
     in_run=in_run, in_source=in_source, examples=(
         fires(_PARTS % ".detach()", "no loss reaches the `Linear` before it", kind="source",
               line=".detach()", title="in forward"),
+        quiet(_LATER, kind="source", title="a factor that is set later"),
         quiet(_PARTS % "", kind="source", title="whole graph"),
         fires(_with("pred = model(x).argmax(1)\nloss = F.mse_loss(pred.float(), y.float())"),
               "`model(x).argmax(1)` gives values without a graph", kind="source",

@@ -26,13 +26,14 @@ from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.remedies import raised
 from torchmedic.shapes import numbers, written
 from torchmedic.source.flow import Event, trace_of
-from torchmedic.source.flow.training import place
+from torchmedic.source.flow.training import function_of, place
 from torchmedic.source.flow.values import is_module
 from torchmedic.trainings import module
 from torchmedic.wording import plural
 
 if TYPE_CHECKING:
     from torchmedic.observed import Failure
+    from torchmedic.source.flow import Value
     from torchmedic.source.script import Script
 
 WORDS = ("inplace", "in-place", "graph interior")
@@ -64,7 +65,8 @@ def in_source(script: Script) -> Iterator[Problem]:
         direct = old.type in KEPT or (
             getattr(old.node, "lineno", 0) == getattr(old.act_node, "lineno", 1))
         if operation and direct and (event.kind != "keep" or isinstance(
-                node, ast.AugAssign)) and _trained(event) and not _asks(script, event):
+                node, ast.AugAssign)) and _trained(event) and _sure(event, old, operation) and (
+                not _asks(script, event)):
             seen.add(id(node))
             name = event.more.get("name") or ast.unparse(_changed(node))
             yield Problem(
@@ -102,9 +104,18 @@ def _trained(event: Event) -> bool:
     return call is None or is_module(call.value)
 
 
+def _sure(event: Event, old: Value, operation: str) -> bool:
+    """No condition of the function decides which operation made it."""
+    made = old.act_node if old.act in SAVED else old.node
+    called = ast.unparse(made.func).lower() if isinstance(made, ast.Call) else operation
+    call = next((at for at in range(len(event.frames) - 1, -1, -1)
+                 if event.frames[at].kind == "call"), -1)
+    return operation in called or not any(f.kind == "branch" for f in event.frames[call + 1:])
+
+
 def _asks(script: Script, event: Event) -> bool:
     """The function has a way of its own for when gradients are recorded."""
-    function = script.function_at(event.line) if event.file == script.file else None
+    function = function_of(script, event)
     return function is not None and any(
         isinstance(n, (ast.If, ast.IfExp)) and RECORDED.search(ast.unparse(n.test))
         for n in ast.walk(function.node))
@@ -191,6 +202,9 @@ RULE = Rule(
                      "    g.mul_(2)\nreturn g"), kind="source", title="no gradients there"),
         quiet(module("return best(self.layer(x))", more=_CHOICE), kind="source",
               title="what is done with an output"),
+        quiet(module("g = self.act(self.layer(x))\nif self.gate:\n    g.mul_(x[:, :3])\nreturn g",
+                     init="self.layer, self.act = nn.Linear(8, 3), nn.Sigmoid()\n"
+                     "self.gate = None"), kind="source", title="an activation of several"),
         quiet(module("g = self.layer(x)\ng += x.sum()\nreturn g"), kind="source",
               title="output that nothing keeps"),
         fires(_PROGRAM % "gate += x", "a tensor (2, 3) that backward needs was changed in place",

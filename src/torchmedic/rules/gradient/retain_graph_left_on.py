@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from torchmedic import changes
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.source.flow import Event, Trace, trace_of
-from torchmedic.source.flow.training import place
+from torchmedic.source.flow.training import function_of, place
 from torchmedic.trainings import STEP, training
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def in_source(script: Script) -> Iterator[Problem]:
 
 def _callers(script: Script, event: Event) -> bool:
     """Who calls this function says whether the graph is kept."""
-    function = script.function_at(event.line)
+    function = function_of(script, event)
     given = {k.value.id for k in getattr(event.node, "keywords", ())
              if k.arg == "retain_graph" and isinstance(k.value, ast.Name)}
     return function is not None and any(

@@ -315,6 +315,15 @@ for number in range(5):
         x = next(batches)
 """
 
+_PROBE = """
+def works(x, y):
+    try:
+        criterion(model(x), y).backward()
+    except Exception:
+        return False
+    return True
+"""
+
 RULE = Rule(
     name="exception-swallowed", doc=__doc__, category="code", level="symptom", in_run=in_run,
     in_source=in_source,
@@ -324,6 +333,7 @@ RULE = Rule(
               line="except Exception:", title="in source"),
         quiet(training("try:\n" + indented(STEP, 1) + "except Exception as error:\n"
                        "    print(error)\n    continue"), kind="source", title="printed"),
+        quiet(training("works(x, y)", more=_PROBE), kind="source", title="the answer is no"),
         quiet(training("try:\n" + indented(STEP, 1) + "except StopIteration:\n    break"),
               kind="source", title="one kind"),
         fires(_PROGRAM.format(width=4, body="loss = net(x).square().mean() if x is not data[1] "

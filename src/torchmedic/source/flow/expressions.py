@@ -259,6 +259,9 @@ class Expressions:
         made = tensor([left, right], node, self.file)
         made.shape = None if isinstance(op, ast.MatMult) else broadcast(left, right)
         made.type = type(op).__name__
+        if made.graph is False and any(
+                o.kind == "const" and o.data is None for v in (left, right) for o in v.options()):
+            made.graph = None  # None stands for what is set later
         made.dtype = dtypes.together([left, right]) if not isinstance(op, ast.Div) else ""
         made.args = [left, right]
         new, other = spread.fresh(left), spread.fresh(right)

@@ -242,6 +242,8 @@ class External(Expressions):
                 made = self.cut(tensor(args, node, self.file), node, "torch.tensor")
         if made.shape == (0,):
             made.shape = None  # it holds the place of what comes later
+        if "requires_grad" in kwargs and not made.cut:
+            made.graph = None  # one to be trained, without a layer
         made.dtype = dtypes.created(last, args, kwargs)
         made.device = "moved" if goes("to", [], kwargs) else ""
         self.event("create", node, made, None, name=last, args=args, kwargs=kwargs)

@@ -12,7 +12,8 @@ GUESSES = (
     (re.compile(r"(.*_)?(lr_)?sched(uler)?(_\w+)?$", re.I), "scheduler"),
     (re.compile(r"(.*_)?(grad_?)?scaler$", re.I), "scaler"),
     (re.compile(r"(.*_)?(criterion|loss_fn|loss_func|loss_function)(_\w+)?$", re.I), "criterion"),
-    (re.compile(r"(?!(?:.*_)?(?:d|dim|n|num|size)_model$)(.*_)?(model|net|network|generator|discriminator)(_\w)?$", re.I), "module"),
+    (re.compile(r"(?!(?:.*_)?(?:d|dim|n|num|size)_model$)"  # these are sizes
+                r"(.*_)?(model|net|network|generator|discriminator)(_\w)?$", re.I), "module"),
     (re.compile(r"(.*_)?(data)?_?(loader|dl)(_\w+)?$", re.I), "loader"),
 )
 

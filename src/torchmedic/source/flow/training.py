@@ -11,7 +11,9 @@ from torchmedic.model import Place
 from torchmedic.source.flow.trace import Event, Frame, Trace, shares
 
 if TYPE_CHECKING:
+    from torchmedic.source.blocks import Function
     from torchmedic.source.flow.values import Value
+    from torchmedic.source.script import Script
 
 CLEARING = re.compile(r"zero|clear|reset|step|optim|update_(weights|param)|backward|train")
 
@@ -33,6 +35,14 @@ def place(script_file: str, event: Event) -> Place:
     return Place(file=event.file or script_file, line=event.line,
                  column=getattr(event.node, "col_offset", None),
                  function=None if event.function == "<module>" else event.function)
+
+
+def function_of(script: Script, event: Event) -> Function | None:
+    """The function it is written in, in whichever file."""
+    from torchmedic.source.script import Script
+
+    home = script if event.file == script.file else Script.read(event.file)
+    return home.function_at(event.line) if home is not None else None
 
 
 def node_place(file: str, node: ast.AST | None, function: str | None = None) -> Place:
