@@ -55,10 +55,10 @@ def load_matching(model: Module, checkpoint: str | os.PathLike[str] | Mapping[st
                   prefixes: Iterable[str] | None = None, min_matched: float = 0.1) -> Loaded:
     """Loads the tensors that fit the model by name and shape; the others stay as they are.
 
-    checkpoint: a file (read with `weights_only=True`) or what was read from one; the state dict
-    may lie in an entry such as `state_dict`. prefixes: what to take off its keys; when None,
-    the one change of prefix with which most tensors fit is found. min_matched: the part of the
-    model's tensors, from 0 to 1, that must fit.
+    checkpoint: a file or folder (read with `weights_only=True`), or what was read from one; the
+    state dict may lie in an entry such as `state_dict`. prefixes: what to take off its keys; when
+    None, the one change of prefix with which most tensors fit is found. min_matched: the part of
+    the model's tensors, from 0 to 1, that must fit.
 
     Types, devices, wrappers and shared weights of the model stay as they are. Raises
     `NothingLoaded` when less fits; whatever is raised, the model is as it was before.
@@ -69,16 +69,14 @@ def load_matching(model: Module, checkpoint: str | os.PathLike[str] | Mapping[st
     state = _state(checkpoint if isinstance(checkpoint, Mapping) else _read(checkpoint))
     for prefix in prefixes or ():
         state = {key.removeprefix(prefix): value for key, value in state.items()}
-    compared = compare(_described(state), _described(own), type(model).__name__, tied)
-    if prefixes is not None and compared.prefix is not None:
-        state = {k: v for k, v in state.items() if k in own}  # only what the caller asked for
-        compared = compare(_described(state), _described(own), type(model).__name__, tied)
+    compared = compare(_described(state), _described(own), type(model).__name__, tied,
+                       repair=prefixes is None)
     report = _report(compared, own, tied)
     if not compared.loaded or report.share < min_matched:
         raise NothingLoaded(f"{compared.loaded} of {_count(own)} tensors of the model are in the "
                             "checkpoint, and nothing was loaded", report)
-    names = _renamed(state, compared.prefix)
-    _copy({key: (own[key], names[key]) for key in compared.matched})
+    named = {compared.names[key]: value for key, value in state.items()}
+    _copy({key: (own[key], named[key]) for key in compared.matched})
     return report
 
 
@@ -101,13 +99,9 @@ def _own(model: Module) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 
 def _read(file: str | os.PathLike[str]) -> Any:
-    import torch
+    from torchmedic.data import read_tensors
 
-    if os.fspath(file).endswith(".safetensors"):
-        from importlib import import_module
-
-        return import_module("safetensors.torch").load_file(file)
-    return torch.load(file, map_location="cpu", weights_only=True)
+    return read_tensors.load(file)  # type: ignore[no-untyped-call]
 
 
 def _state(loaded: Any, depth: int = 0) -> dict[str, Tensor]:
@@ -131,13 +125,6 @@ def _state(loaded: Any, depth: int = 0) -> dict[str, Tensor]:
 def _described(tensors: Mapping[str, Tensor]) -> dict[str, Stored]:
     return {key: Stored(tuple(value.shape), str(value.dtype).removeprefix("torch."))
             for key, value in tensors.items()}
-
-
-def _renamed(state: Mapping[str, Tensor], prefix: Prefix | None) -> dict[str, Tensor]:
-    from torchmedic.data.comparing import with_prefix
-
-    return {with_prefix(key, prefix.removed, prefix.added) if prefix else key: value
-            for key, value in state.items()}
 
 
 def _count(keys: Iterable[str]) -> int:

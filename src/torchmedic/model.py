@@ -18,6 +18,7 @@ Severity = Literal["error", "warning", "info"]
 Confidence = Literal["certain", "likely", "possible"]
 Safety = Literal["safe", "unsafe", "display-only"]
 Level = Literal["cause", "symptom", "fallback"]
+ExampleKind = Literal["program", "source", "log", "checkpoint"]
 Phase = Literal["setup", "data", "forward", "backward", "step", "other"]
 
 
@@ -149,13 +150,15 @@ class Diagnosis:
 class Example:
     """A program, source or log on which the rule fires or stays quiet: the rule's tests.
 
-    kind: `program` is run for real under supervision, `source` is only read, `log` is text.
+    kind: `program` is run for real under supervision, `source` is only read, `log` is text,
+    `checkpoint` is a program that writes `checkpoint.pt`, which `torchmedic weights` reads; a
+    `build` in it makes the model to compare with.
     fires: the rule must be the main finding; otherwise no finding at all may appear.
     says: texts that the finding's message, evidence or fix must hold.
     where: `line` holds the text of the source line that must be named.
     """
 
-    kind: Literal["program", "source", "log"]
+    kind: ExampleKind
     text: str
     fires: bool
     says: tuple[str, ...] = ()
@@ -168,13 +171,13 @@ class Example:
     """The code a program must end with; None when any will do."""
 
 
-def fires(text: str, *says: str, kind: Literal["program", "source", "log"] = "program",
+def fires(text: str, *says: str, kind: ExampleKind = "program",
           **more: Any) -> Example:
     """An example on which the rule must be the main finding."""
     return Example(kind=kind, text=text, fires=True, says=says, **more)
 
 
-def quiet(text: str, kind: Literal["program", "source", "log"] = "program",
+def quiet(text: str, kind: ExampleKind = "program",
           **more: Any) -> Example:
     """An example that is right, or has another fault: the rule must not speak.
 

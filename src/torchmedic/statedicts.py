@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from torchmedic.shapes import numbers, written
 
 if TYPE_CHECKING:
-    from torchmedic.observed import Checkpoint
+    from torchmedic.observed.weights import Checkpoint, Prefix
 
 # torch 0.4 to 2.14
 HEAD = re.compile(r"Error\(s\) in loading state_dict for (\w+)")
@@ -69,14 +69,23 @@ def loading(checkpoint: Checkpoint, *lines: str) -> str:
     return "".join(f"+{line}\n" for line in (*head, *lines))
 
 
-def renaming(removed: str, added: str) -> str:
-    """The line that changes the prefix of every key that has it."""
+def renaming(prefix: Prefix) -> list[str]:
+    """The lines that give the checkpoint's keys the model's prefix."""
+    removed, added, lines = prefix.removed, prefix.added, []
+    for part in prefix.inside:
+        lines.append(f"state = {{k.replace({part + '.'!r}, ''): v for k, v in state.items()}}")
     if removed:
         bare = f"k.removeprefix({removed!r})"
         new = f"{added!r} + {bare}" if added else bare
         other = f" if k.startswith({removed!r}) else k" if added else ""
-        return f"state = {{{new}{other}: v for k, v in state.items()}}"
-    return f"state = {{{added!r} + k: v for k, v in state.items()}}"
+        lines.append(f"state = {{{new}{other}: v for k, v in state.items()}}")
+    elif added:
+        lines.append(f"state = {{{added!r} + k: v for k, v in state.items()}}")
+    if prefix.inside:  # the model's own parts are put back
+        bare = "".join(f".replace({part + '.'!r}, '')" for part in prefix.inside)
+        lines.append(f"own = {{k{bare}: k for k in model.state_dict()}}")
+        lines.append("state = {own.get(k, k): v for k, v in state.items()}")
+    return lines
 
 
 def prefix_between(missing: tuple[str, ...], unexpected: tuple[str, ...]

@@ -163,5 +163,65 @@ def test_values(folder, capsys):
     state = folder.Net().state_dict()
     state["fc.bias"][3] = float("nan")
     torch.save(state, "a.pt")
-    assert main(["weights", "a.pt", "--values"]) == 0
-    assert "`fc.bias` holds 1 NaN and 0 Inf" in capsys.readouterr().out
+    assert main(["weights", "a.pt"]) == 0
+    assert main(["weights", "a.pt", "--values"]) == 1
+    assert "`fc.bias` has 1 NaN and 0 Inf" in capsys.readouterr().out
+    torch.save({"s": torch.eye(2).to_sparse(), "c": torch.eye(2).to_sparse_csr(),
+                "q": torch.quantize_per_tensor(torch.eye(2), 0.1, 0, torch.qint8),
+                "h": torch.ones(2).to(torch.float8_e4m3fn), "z": torch.ones(1, dtype=torch.cfloat),
+                "e": torch.empty(0)}, "b.pt")
+    assert main(["weights", "b.pt", "--values"]) == 0
+    assert "all values of 6 tensors are finite" in capsys.readouterr().out
+
+
+def test_modules_of_ours_hide_none_of_the_users(folder, capsys):
+    """The scripts that run in the user's interpreter lie in a folder with names that others use."""
+    (__import__("pathlib").Path("far.py")).write_text(
+        "try:\n    import objects, layouts, formats\nexcept ImportError:\n    from factories import Net\n")
+    torch.save(folder.Net().state_dict(), "a.pt")
+    assert asked(capsys, "a.pt", "far:Net")[:2] == (0, [])
+
+
+def test_the_state_dict_that_fits_is_found(folder, capsys):
+    torch.save({"generator": folder.other().state_dict(), "critic": folder.Net().state_dict()}, "a.pt")
+    code, rules, data = asked(capsys, "a.pt", "factories:Net")
+    assert (code, rules, data["weights"]["within"]) == (0, [], ["critic"])
+
+
+@pytest.mark.parametrize("layers, reason", [
+    (2, "other depth: `lstm` has 3 recurrent layers in the checkpoint, 2 in the model"),
+    (4, "other depth: `lstm` has 4 recurrent layers in the model, 3 in the checkpoint")])
+def test_depth_of_a_recurrent_layer(folder, capsys, layers, reason):
+    (__import__("pathlib").Path("voice.py")).write_text(
+        "from torch import nn\nclass Voice(nn.Module):\n    def __init__(self, n):\n"
+        "        super().__init__()\n        self.lstm = nn.LSTM(4, 5, n)\n")
+    import voice
+
+    torch.save(voice.Voice(3).state_dict(), "a.pt")
+    data = asked(capsys, "a.pt", "voice:Voice", [layers])[2]["weights"]["comparison"]
+    assert {d["reason"] for d in (*data["missing"], *data["unexpected"])} == {reason}
+
+
+def test_weight_norm_in_two_forms(folder, capsys):
+    (__import__("pathlib").Path("normed.py")).write_text(
+        "from torch import nn\ndef new():\n"
+        "    return nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(3, 2)), nn.Linear(2, 2))\n")
+    import normed
+
+    state = {k.replace("parametrizations.weight.original0", "weight_g").replace(
+        "parametrizations.weight.original1", "weight_v"): v for k, v in normed.new().state_dict().items()}
+    torch.save(state, "a.pt")
+    data = asked(capsys, "a.pt", "normed:new")[2]["weights"]["comparison"]
+    assert any("weight norm in two forms" in d["reason"] for d in data["unexpected"]), data
+    assert any("weight norm in two forms" in d["reason"] for d in data["missing"]), data
+
+
+def test_the_code_of_a_fix_can_be_copied(folder, capsys):
+    saved = folder.Net()
+    torch.save({"state_dict": {"module.encoder." + k: v for k, v in saved.state_dict().items()}}, "a.pt")
+    assert main(["weights", "a.pt", "--model", "factories:Net"]) == 1
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    code = [line for line in lines if line.startswith(("state = ", "model.load"))]
+    model = folder.Net()
+    exec("\n".join(code), {"torch": torch, "model": model})
+    assert torch.equal(model.fc.weight, saved.fc.weight)

@@ -135,3 +135,57 @@ def test_code_in_a_file_is_not_run(tmp_path):
     with pytest.raises(Exception, match=r"[Ww]eights"):
         torchmedic.load_matching(net(), tmp_path / "a.pt")
     assert not (tmp_path / "marker").exists()
+
+
+def test_folders_shards_and_safetensors(tmp_path):
+    import json
+    import struct
+
+    def write(name, state):
+        header, data = {}, b""
+        for key, value in state.items():
+            raw = bytes(value.contiguous().flatten().view(torch.uint8).tolist())
+            kind = {torch.float32: "F32", torch.int64: "I64"}[value.dtype]
+            header[key] = {"dtype": kind, "shape": list(value.shape),
+                           "data_offsets": [len(data), len(data) + len(raw)]}
+            data += raw
+        text = json.dumps(header).encode()
+        (tmp_path / name).write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+    saved = net()
+    state = saved.state_dict()
+    write("all.bin", state)  # the name does not matter
+    model = net()
+    assert torchmedic.load_matching(model, tmp_path / "all.bin").share == 1
+    assert same(model, copied(saved))
+    halves = list(state.items())[:3], list(state.items())[3:]
+    write("a.safetensors", dict(halves[0]))
+    torch.save(dict(halves[1]), tmp_path / "b.bin")
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {
+        key: name for half, name in zip(halves, ("a.safetensors", "b.bin"), strict=True)
+        for key, _ in half}}))
+    model = net()
+    assert torchmedic.load_matching(model, tmp_path).share == 1
+    assert same(model, copied(saved))
+
+
+def test_one_layer_compiled_on_either_side(tmp_path):
+    saved, model = net(), net()
+    saved[0] = torch.compile(saved[0])
+    report = torchmedic.load_matching(model, saved.state_dict())
+    assert report.share == 1 and torch.equal(model[0].weight, saved[0]._orig_mod.weight)
+    assert "_orig_mod" in str(report)
+    torch.save({"module." + k: v for k, v in model.state_dict().items()}, tmp_path / "a.pt")
+    other = net()
+    other[0] = torch.compile(other[0])
+    assert torchmedic.load_matching(other, tmp_path / "a.pt").share == 1
+    assert torch.equal(other[0]._orig_mod.weight, model[0].weight)
+
+
+def test_a_layer_of_one_size_by_chance_is_not_loaded():
+    model = net()
+    state = {"linear.weight": torch.ones(10, 16), "other.weight": torch.ones(7, 7), "more.bias": torch.ones(2)}
+    before = copied(model)
+    with pytest.raises(torchmedic.NothingLoaded):
+        torchmedic.load_matching(model, state)
+    assert same(model, before)

@@ -39,6 +39,8 @@ def seen(example: Example, folder: Path) -> tuple[Findings, bool]:
     """What is found, and whether the example is a program that ended well."""
     if example.kind == "program":
         return run(example, folder)
+    if example.kind == "checkpoint":
+        return read_checkpoint(example, folder)
     notes: list[str] = []
     if example.kind == "log":
         found = diagnose_log(read_log(example.text), registry.rules(), notes)
@@ -65,6 +67,22 @@ def run(example: Example, folder: Path) -> tuple[Findings, bool]:
     diagnosis = json.loads(report.read_text(encoding="utf-8"))
     assert not [note for note in diagnosis.get("notes", ()) if note.startswith("rule ")]
     assert example.exit_code in (None, done.returncode), done.stderr
+    return diagnosis["findings"], done.returncode == 0
+
+
+def read_checkpoint(example: Example, folder: Path) -> tuple[Findings, bool]:
+    """What `torchmedic weights` says of the file that the example's program writes."""
+    (folder / "train.py").write_text(example.text, encoding="utf-8")
+    subprocess.run([sys.executable, "train.py"], cwd=folder, env=environment(folder), timeout=150,
+                   check=True)
+    model = ["--model", "train:build"] if "def build(" in example.text else []
+    command = [sys.executable, "-m", "torchmedic", "weights", "checkpoint.pt", *model,
+               *example.options, "--output-format", "json"]
+    done = subprocess.run(command, cwd=folder, env=environment(folder), timeout=150, text=True,
+                          capture_output=True)
+    assert done.returncode in (0, 1), done.stderr
+    diagnosis = json.loads(done.stdout)
+    assert not [note for note in diagnosis.get("notes", ()) if note.startswith("rule ")]
     return diagnosis["findings"], done.returncode == 0
 
 

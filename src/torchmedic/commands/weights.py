@@ -42,14 +42,13 @@ def execute(args: argparse.Namespace) -> int:
 
     if args.model_args and not args.model:
         raise UserError("--model-args needs --model")
-    checkpoint = _read(args)
-    comparison = _compared(checkpoint, args) if args.model else None
+    checkpoint = _read(args, _keys(args.key))
+    comparison = None
+    if args.model and checkpoint.weights:
+        checkpoint, comparison = _compared(checkpoint, args)
     notes: list[str] = []
-    findings = diagnose_data(Weights(checkpoint, comparison), registry.for_data(), notes)
-    if args.values and not checkpoint.defects:
-        from torchmedic.data.asking import not_finite
-
-        notes += not_finite(args.checkpoint, args.python)
+    bad = _values(checkpoint, args, notes) if args.values else ()
+    findings = diagnose_data(Weights(checkpoint, comparison, bad), registry.for_data(), notes)
     diagnosis = conclude("weights", findings, notes=tuple(notes))
     with output.opened(args.output_file) as stream:
         show = _json if args.output_format == "json" else _full
@@ -57,10 +56,13 @@ def execute(args: argparse.Namespace) -> int:
     return 1 if findings else 0
 
 
-def _read(args: argparse.Namespace) -> Checkpoint:
+def _keys(text: str | None) -> tuple[str, ...] | None:
+    return tuple(text.split(".")) if text else None
+
+
+def _read(args: argparse.Namespace, inside: tuple[str, ...] | None) -> Checkpoint:
     from torchmedic.data import checkpoints
 
-    inside = tuple(args.key.split(".")) if args.key else None
     try:
         checkpoint = checkpoints.read(args.checkpoint, inside)
     except OSError as error:
@@ -72,13 +74,36 @@ def _read(args: argparse.Namespace) -> Checkpoint:
     return checkpoint
 
 
-def _compared(checkpoint: Checkpoint, args: argparse.Namespace) -> Comparison | None:
+def _compared(checkpoint: Checkpoint, args: argparse.Namespace) -> tuple[Checkpoint, Comparison]:
+    """With the state dict of the file that fits best, where none was asked for."""
     from torchmedic.data import asking, comparing
 
-    if not checkpoint.weights:
-        return None
     model = asking.model(args.model, args.model_args, args.python)
-    return comparing.compare(checkpoint.weights, model.tensors, model.name, model.tied)
+
+    def beside(one: Checkpoint) -> Comparison:
+        return comparing.compare(one.weights, model.tensors, model.name, model.tied)
+
+    best = checkpoint, beside(checkpoint)
+    for place in () if args.key else checkpoint.others[:20]:
+        other = _read(args, place)
+        found = beside(other)
+        if found.loaded > 2 * best[1].loaded:  # averaged weights fit as well: not for these
+            best = other, found
+    return best
+
+
+def _values(checkpoint: Checkpoint, args: argparse.Namespace, notes: list[str]
+            ) -> tuple[tuple[str, int, int], ...]:
+    """NaN and Inf in the tensors of a file that nothing is wrong with."""
+    if checkpoint.defects:
+        notes.append("its values were not read")
+        return ()
+    from torchmedic.data.asking import not_finite
+
+    count, bad = not_finite(args.checkpoint, args.python)
+    if not bad:
+        notes.append(f"all values of {count} tensors are finite")
+    return bad
 
 
 def _full(diagnosis: Diagnosis, checkpoint: Checkpoint, comparison: Comparison | None,

@@ -40,13 +40,11 @@ def model(factory: str, arguments: str | None, python: str) -> Model:
     return Model(factory if not told["name"] else str(told["name"]), tensors, told["tied"])
 
 
-def not_finite(file: Path, python: str) -> list[str]:
-    """Sentences on the tensors that hold NaN or Inf."""
+def not_finite(file: Path, python: str) -> tuple[int, tuple[tuple[str, int, int], ...]]:
+    """How many tensors were read, and those that hold NaN or Inf, with how many."""
     told = _asked(python, "read_values.py", str(file.resolve()),
                   what=f"can't read the values of {file}")
-    if not told["bad"]:
-        return [f"all values of {told['tensors']} tensors are finite"]
-    return [f"`{name}` holds {nans} NaN and {infs} Inf" for name, nans, infs in told["bad"][:20]]
+    return int(told["tensors"]), tuple((str(k), int(n), int(i)) for k, n, i in told["bad"])
 
 
 def _asked(python: str, script: str, *arguments: str, what: str) -> dict[str, Any]:

@@ -42,7 +42,9 @@ def main():
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     module, _, path = sys.argv[1].partition(":")
-    sys.path.insert(0, str(Path.cwd()))
+    # The folder of this file is on the path, and has modules that share names with others.
+    here = str(Path(__file__).resolve().parent)
+    sys.path[:] = [str(Path.cwd()), *(p for p in sys.path if str(Path(p).resolve()) != here)]
     factory = importlib.import_module(module)
     for part in path.split("."):
         factory = getattr(factory, part)

@@ -28,7 +28,7 @@ class Layout:
     weights: Mapping[str, Stored]
     within: tuple[str, ...]
     entries: tuple[Entry, ...]
-    others: tuple[str, ...] = ()
+    others: tuple[tuple[str, ...], ...] = ()
     models: tuple[str, ...] = ()
     """Classes of modules that were saved whole."""
 
@@ -45,7 +45,7 @@ def lay_out(root: Any, inside: tuple[str, ...] | None = None) -> Layout:
     models = tuple(dict.fromkeys(class_of(v) for v in values.values() if is_module(v)))
     if not order:
         return Layout({}, (), entries, models=models)
-    others = tuple(".".join(place) for place in found if place != order[0])
+    others = tuple(place for place in found if place != order[0])
     return Layout(found[order[0]], order[0], entries, others, models)
 
 

@@ -38,9 +38,11 @@ def made(blank: Checkpoint, machine: Machine, root: Any, inside: tuple[str, ...]
         defects.append(Defect("other", f"its outermost object is of type {what}"))
     if isinstance(root, Made) and (one := stored(root)) is not None:
         layout = replace(layout, weights={"(the file's only tensor)": one})
-    others = (f"further state dicts: {', '.join(layout.others[:6])}",) if layout.others else ()
+    names = ", ".join(f"`{'.'.join(place)}`" for place in layout.others[:6])
+    others = (f"further state dicts: {names}",) if names else ()
     return replace(blank, weights=layout.weights, within=layout.within, entries=layout.entries,
-                   defects=tuple(defects), refused=refused(machine.globals), notes=(
+                   others=layout.others, defects=tuple(defects),
+                   refused=refused(machine.globals), notes=(
                        *((SCRIPTED,) if script else ()), *others, *remarks(layout.weights)))
 
 

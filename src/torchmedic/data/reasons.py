@@ -13,6 +13,20 @@ MOST = 1500
 """Keys of a side that are aligned by shape and order."""
 HEADS = re.compile(r"(^|\.)(fc|classifier|head|heads|linear|logits|lm_head|output|out|score|"
                    r"last_layer|prediction)(\.|$)")
+G, V = "parametrizations.weight.original0", "parametrizations.weight.original1"
+NORM = "weight norm in two forms: `torch.nn.utils.weight_norm` before and after torch 2.0"
+FORMS = (
+    (("weight_g", "weight_v"), (G, V), NORM), ((G, V), ("weight_g",), NORM),
+    (("weight_g", "weight_v"), ("weight",), "weight norm on one side only"),
+    (("weight",), ("weight_g", G), "weight norm on one side only"),
+    (("weight_orig", "weight_mask", "weight_u"), ("weight",), "pruned or spectrally normed there"),
+    (("weight",), ("weight_orig",), "pruned or spectrally normed on one side only"),
+    (("gamma", "beta"), ("weight", "bias"), "`gamma` and `beta` are `weight` and `bias` here"),
+    (("weight", "bias"), ("gamma", "beta"), "`gamma` and `beta` in the file"),
+    (("scale", "zero_point", "_packed_params"), ("weight",), "quantized on one side only"),
+)
+"""Last names on this side, those of the same layer on the other, and what that means."""
+RECURRENT = re.compile(r"(?:^|\.)(?:weight|bias)_[ih]h_l(\d+)(?:_reverse)?$")
 COUNTER = "num_batches_tracked"
 
 
@@ -41,33 +55,61 @@ def other_shape(key: str, checkpoint: Tensors, model: Tensors) -> str:
 def missing(key: str, tensor: Stored, renamed_to: Mapping[str, str], tied: Mapping[str, str],
             checkpoint: Tensors, model: Tensors) -> str:
     """Of a key that only the model has."""
+    if form := _form(key, checkpoint):
+        return form
     if key in renamed_to:
         return f"renamed: `{renamed_to[key]}` has its shape and place"
     if key in tied and tied[key] in checkpoint:
         return f"shares its memory with `{tied[key]}`"
     if key.endswith(COUNTER) and f"{key.removesuffix(COUNTER)}running_mean" in checkpoint:
         return "a counter that files from before torch 0.4.1 lack"
-    return _depth(key, model, checkpoint, "model", "checkpoint") or _module(key, checkpoint)
+    return (_depth(key, model, checkpoint, "model", "checkpoint")
+            or _module(key, model, checkpoint))
 
 
 def unexpected(key: str, pairs: Mapping[str, str], checkpoint: Tensors, model: Tensors) -> str:
     """Of a key that only the checkpoint has."""
+    if form := _form(key, model):
+        return form
     if key in pairs:
         return f"renamed: `{pairs[key]}` has its shape and place"
-    return _depth(key, checkpoint, model, "checkpoint", "model") or _module(key, model)
+    return (_depth(key, checkpoint, model, "checkpoint", "model")
+            or _module(key, checkpoint, model))
 
 
-def _module(key: str, other: Tensors) -> str:
-    """Whether the other side has anything of the same module."""
+def _form(key: str, other: Tensors) -> str:
+    """One value that the two sides hold in different forms, or one that may be left out."""
+    start, form, rest = key.partition("parametrizations.")
+    last = form + rest
+    if not form:
+        layer, _, last = key.rpartition(".")
+        start = f"{layer}." if layer else ""
+    for ours, theirs, why in FORMS:
+        if last in ours and any(f"{start}{name}" in other for name in theirs):
+            return why
+    if last == "position_ids":
+        return "a buffer that other versions of the library do not save"
+    return "an adapter (LoRA) beside the weights" if "lora_" in key else ""
+
+
+def _module(key: str, own: Tensors, other: Tensors) -> str:
+    """Whether the other side has anything of the same module, or a head that this side lacks."""
     parent = key.rpartition(".")[0]
     if not parent or any(name.startswith(f"{parent}.") for name in other):
-        return "the layer has another set of parameters" if parent else ""
-    heads = HEADS.search(key) and any(HEADS.search(name) for name in other)
-    return "other head" if heads else "no such layer there"
+        return "the layer has another set of parameters" if parent else "no such parameter there"
+    heads = HEADS.search(key) and any(HEADS.search(name) for name in other if name not in own)
+    return "other head" if heads and any(name in other for name in own) else "no such layer there"
 
 
 def _depth(key: str, own: Tensors, other: Tensors, here: str, there: str) -> str:
     """A number in the name that the other side's list of layers does not reach."""
+    if (layer := RECURRENT.search(key)) is not None:
+        base = key.rpartition(".")[0]
+        depths = [_recurrent(side, base) for side in (own, other)]
+        if depths[1] and int(layer[1]) >= depths[1]:
+            return (f"other depth: `{base or 'it'}` has {depths[0]} recurrent layers in the "
+                    f"{here}, {depths[1]} in the {there}")
+        return "both directions on one side only" if depths[1] and "_reverse" in key else ""
     for found in re.finditer(r"(?:^|(?<=\.))(\d+)(?=\.)", key):
         base = key[:found.start()]
         if not base:
@@ -82,6 +124,14 @@ def _depth(key: str, own: Tensors, other: Tensors, here: str, there: str) -> str
 def _numbers(side: Tensors, base: str) -> set[int]:
     heads = {name[len(base):].partition(".")[0] for name in side if name.startswith(base)}
     return {int(head) for head in heads if head.isdecimal()}
+
+
+def _recurrent(side: Tensors, base: str) -> int:
+    """Layers of an LSTM, GRU or RNN."""
+    start = f"{base}." if base else ""
+    found = [int(m[1]) for name in side if name.startswith(start) and "." not in name[len(start):]
+             and (m := RECURRENT.search(name))]
+    return max(found, default=-1) + 1
 
 
 def renamed(lacking: Tensors, further: Tensors) -> dict[str, str]:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from torchmedic.observed.weights import Checkpoint, Comparison, Differs, Stored
 
 ROWS = 24
+WHOLE = ("int64", "int32", "int16", "bool")
+"""Types of indices, counts and masks; weights can be quantized to 8 bits."""
 COUNTERS = ("running_mean", "running_var", "num_batches_tracked")
 
 
@@ -45,7 +47,8 @@ def compared(comparison: Comparison, width: int) -> str:
     if comparison.prefix:
         old, new = comparison.prefix.removed, comparison.prefix.added
         how = f"`{old}` read as `{new}`" if old and new else (
-            f"`{old}` taken off the checkpoint's keys" if old else f"`{new}` put before them")
+            f"`{old}` taken off the checkpoint's keys" if old else f"`{new}` put before them"
+            if new else f"`{'`, `'.join(comparison.prefix.inside)}` left out of the keys")
         head += f", with {how}; {comparison.plain} without"
     rows = [["", "key", "checkpoint", "model", "likely reason"]]
     for word, items in (("shape", comparison.shapes), ("missing", comparison.missing),
@@ -108,10 +111,10 @@ def _shape(tensor: Stored | None) -> str:
 
 
 def parameters(weights: Mapping[str, Stored]) -> int:
-    """Values that are learnt: without the statistics of BatchNorm, shared memory once."""
+    """Values that are learnt: no counts, no statistics of BatchNorm, shared memory once."""
     seen: dict[object, int] = {}
     for name, tensor in weights.items():
-        if name.rpartition(".")[2] not in COUNTERS:
+        if name.rpartition(".")[2] not in COUNTERS and tensor.dtype not in WHOLE:
             seen[(tensor.storage or name, tensor.shape)] = tensor.count
     return sum(seen.values())
 
@@ -119,7 +122,8 @@ def parameters(weights: Mapping[str, Stored]) -> int:
 def _sum(checkpoint: Checkpoint) -> str:
     where = "".join(f'["{key}"]' for key in checkpoint.within)
     inside = f" in {where}" if where else ""
-    return (f"{len(checkpoint.weights)} tensors{inside}, "
+    count = len(checkpoint.weights)
+    return (f"{count} tensor{'' if count == 1 else 's'}{inside}, "
             f"{parameters(checkpoint.weights):,} parameters")
 
 

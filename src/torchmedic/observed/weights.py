@@ -63,6 +63,8 @@ class Checkpoint:
     within: tuple[str, ...] = ()
     entries: tuple[Entry, ...] = ()
     defects: tuple[Defect, ...] = ()
+    others: tuple[tuple[str, ...], ...] = ()
+    """Keys that lead to further state dicts."""
     refused: tuple[str, ...] = ()
     """Globals that `weights_only=True` does not know."""
     notes: tuple[str, ...] = ()
@@ -80,16 +82,23 @@ class Differs:
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """`removed` taken off the checkpoint's keys and `added` in its place makes them fit."""
+    """`removed` taken off the checkpoint's keys and `added` in its place makes them fit.
+
+    inside: parts such as `_orig_mod` that one side has in the middle of its keys.
+    """
 
     removed: str
     added: str
     keys: int
+    inside: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How a checkpoint fits a model. plain: keys that fit without repair of the prefix."""
+    """How a checkpoint fits a model. plain: keys that fit without repair of the prefix.
+
+    names: the checkpoint's keys with what they are called once the prefix is repaired.
+    """
 
     model: str
     plain: int
@@ -99,6 +108,7 @@ class Comparison:
     unexpected: tuple[Differs, ...]
     prefix: Prefix | None = None
     dtypes: tuple[Differs, ...] = ()
+    names: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def loaded(self) -> int:
@@ -108,7 +118,8 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """What `in_data` sees of a checkpoint."""
+    """What `in_data` sees of a checkpoint. not_finite: (key, NaN, Inf) where these were counted."""
 
     checkpoint: Checkpoint
     comparison: Comparison | None = None
+    not_finite: tuple[tuple[str, int, int], ...] = ()

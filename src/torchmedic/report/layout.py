@@ -62,6 +62,10 @@ class Page:
         """One line, however narrow the terminal is."""
         self._put(Text(one_line(text)))
 
+    def verbatim(self, text: str, indent: int, style: str = "") -> None:
+        """A line to copy, however narrow the terminal is."""
+        self._put(Text(" " * indent + one_line(text), style))
+
     def command(self, head: str, command: str, indent: int) -> None:
         """A command to copy: broken only between words, with the shell's `\\`."""
         lead, room = " " * indent + head, self.width - 2

@@ -144,9 +144,14 @@ def _fix(page: Page, fix: Fix) -> None:
         page.paragraph("", fix.detail, indent=hang)
     if fix.diff:
         page.blank()
-        for line in fix.diff.rstrip("\n").split("\n"):
+        lines = fix.diff.rstrip("\n").split("\n")
+        whole = all(line.startswith("+") for line in lines)  # code to copy, not a change to read
+        for line in lines:
             style = {"+": "green", "-": "red"}.get(line[:1], "")
-            page.paragraph("", line, indent=hang, style=style)
+            if whole:
+                page.verbatim(line[1:], hang, style)
+            else:
+                page.paragraph("", line, indent=hang, style=style)
     if fix.command:
         page.blank()
         page.command("", fix.command, hang)

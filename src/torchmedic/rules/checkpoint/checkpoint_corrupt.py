@@ -166,6 +166,11 @@ _LOG = """Traceback (most recent call last):
     state = torch.load("last.pt")
 {}
 """
+_WRITES = """
+import torch
+torch.save({"w": torch.ones(5000)}, "checkpoint.pt")
+%s
+"""
 
 RULE = Rule(
     name="checkpoint-corrupt", doc=__doc__, category="data", in_failure=in_failure,
@@ -180,6 +185,11 @@ RULE = Rule(
                           "finding central directory"), "was cut short", kind="log", title="cut"),
         fires(_LOG.format('RuntimeError: invalid hash value (expected "8d92", got "e3b0")'),
               "was cut short", kind="log", title="hash"),
+        fires(_WRITES % 'open("checkpoint.pt", "r+b").truncate(9000)', "was cut short",
+              "bytes", kind="checkpoint", title="a file cut short"),
+        fires(_WRITES % 'open("checkpoint.pt", "w").write("version https://git-lfs.github.com/")',
+              "a Git LFS pointer", kind="checkpoint", title="a file that is a pointer"),
+        quiet(_WRITES % "", kind="checkpoint", title="a whole file"),
         quiet(_LOG.format("_pickle.UnpicklingError: Weights only load failed. Unsupported global: "
                           "GLOBAL a.B"), kind="log", title="refused"),
     ),

@@ -118,6 +118,16 @@ torch.save(outer.state_dict(), "net.pt")
 model = nn.Linear(2, 3)
 %s
 """
+_WRITES = """
+import torch
+from torch import nn
+
+def build():
+    return nn.Sequential(nn.Linear(2, 3))
+
+if __name__ == "__main__":
+    torch.save(nn.%s.state_dict(), "checkpoint.pt")
+"""
 
 RULE = Rule(
     name="nothing-loaded", doc=__doc__, category="code", severity="warning",
@@ -130,6 +140,9 @@ RULE = Rule(
               title="updated dict"),
         quiet((_PROGRAM % 'model.load_state_dict(torch.load("net.pt"), strict=False)').replace(
             "outer.state", "outer.module.state"), kind="source", title="inner model saved"),
+        fires(_WRITES % "LSTM(7, 5)", "no tensor of the checkpoint fits Sequential",
+              kind="checkpoint", title="a file of another model"),
+        quiet(_WRITES % "Sequential(nn.Linear(2, 3))", kind="checkpoint", title="a file that fits"),
         quiet(_PROGRAM % 'state = model.state_dict()\nstate.update(torch.load("net.pt"))\n'
               "model.load_state_dict(state)", kind="source", title="kept dict"),
     ),

@@ -68,7 +68,7 @@ def in_data(seen: Weights) -> Iterator[Problem]:
 
 def _data_fix(seen: Weights, compared: Comparison, differ: tuple[Differs, ...]) -> Fix:
     prefix = compared.prefix
-    change = [renaming(prefix.removed, prefix.added)] if prefix else []
+    change = renaming(prefix) if prefix else []
     names = {d.key: d.reason.split("`")[1] for d in compared.unexpected
              if d.reason.startswith("renamed")}
     if names and len(names) * 2 >= len(differ) and len(names) <= 40:
@@ -121,6 +121,15 @@ state = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(3, 10)).state
 net = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.%s)
 net.load_state_dict(state)
 """
+_WRITES = """
+import torch
+
+def build(classes=%d):
+    return torch.nn.Sequential(torch.nn.Linear(5, 3), torch.nn.Linear(3, classes))
+
+if __name__ == "__main__":
+    torch.save({"model": build(%d).state_dict()}, "checkpoint.pt")
+"""
 
 RULE = Rule(
     name="state-dict-mismatch", doc=__doc__, category="code", in_failure=in_failure,
@@ -138,6 +147,10 @@ RULE = Rule(
               "size of optimizer's group\n", "the optimizer's state is of other parameters",
               kind="log",
               title="optimizer"),
+        fires(_WRITES % (4, 10), "2 of another size",
+              "other head: 10 outputs in the checkpoint, 4 in the model", kind="checkpoint",
+              title="a file with another head"),
+        quiet(_WRITES % (4, 4), kind="checkpoint", title="a file of the same model"),
         quiet(_PROGRAM % "Linear(3, 10)", title="same model"),
     ),
 )

@@ -79,10 +79,16 @@ def in_data(seen: Weights) -> Iterator[Problem]:
     compared = seen.comparison
     if compared is None or compared.prefix is None or not compared.loaded:
         return
-    old, new = compared.prefix.removed, compared.prefix.added
+    prefix, (old, new) = compared.prefix, (compared.prefix.removed, compared.prefix.added)
     message = (f"the checkpoint's keys begin with `{old}`, the model's with `{new}`" if old and new
                else f"the checkpoint's keys begin with `{old}`, the model's do not" if old
-               else f"the model's keys begin with `{new}`, the checkpoint's do not")
+               else f"the model's keys begin with `{new}`, the checkpoint's do not" if new else "")
+    if prefix.inside:
+        owner, other = ("checkpoint", "model") if any(
+            part in key for key in compared.names for part in prefix.inside) else (
+            "model", "checkpoint")
+        message = message or (f"the {owner}'s keys hold `{'`, `'.join(prefix.inside)}`, "
+                              f"the {other}'s do not")
     fits = len(compared.matched)
     yield Problem(
         message, where=Place(file=seen.checkpoint.file),
@@ -90,7 +96,7 @@ def in_data(seen: Weights) -> Iterator[Problem]:
                            "with the prefix changed; `strict=False` would not say so", "file"),),
         fix=Fix("change the prefix before `load_state_dict`, or `torchmedic.load_matching(model, "
                 f"{seen.checkpoint.file!r})`", "", "unsafe", diff=loading(
-                    seen.checkpoint, renaming(old, new), "model.load_state_dict(state)")))
+                    seen.checkpoint, *renaming(prefix), "model.load_state_dict(state)")))
 
 
 def _fix(prefix: str, on_file: bool) -> Fix:
@@ -106,6 +112,15 @@ import torch
 net = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(3, 1))
 outer = torch.nn.DataParallel(net)
 %s
+"""
+_WRITES = """
+import torch
+
+def build():
+    return torch.nn.Sequential(torch.nn.Linear(4, 2), torch.nn.Linear(2, 3), torch.nn.Linear(3, 3))
+
+if __name__ == "__main__":
+    torch.save(%s, "checkpoint.pt")
 """
 _SAVED = """
 torch.save(outer.state_dict(), "net.pt")
@@ -129,6 +144,15 @@ RULE = Rule(
               line="torch.save", title="saved from the wrapper"),
         quiet(_PROGRAM % _SAVED.replace("outer.", "outer.module."), kind="source",
               title="saved from inside"),
+        fires(_WRITES % "{f'module.{k}': v for k, v in build().state_dict().items()}",
+              "the checkpoint's keys begin with `module.`", "6 with the prefix changed",
+              kind="checkpoint", title="a file with a prefix"),
+        fires(_WRITES % "{k.replace('1.', '1._orig_mod.'): v for k, v in "
+              "build().state_dict().items()}", "the checkpoint's keys hold `_orig_mod`",
+              kind="checkpoint", title="one layer compiled"),
+        quiet(_WRITES % "build().state_dict()", kind="checkpoint", title="a file without"),
+        quiet(_WRITES % "{'a.weight': torch.ones(3, 2), 'b.weight': torch.ones(9, 9)}",
+              kind="checkpoint", title="a size by chance"),
         quiet(_PROGRAM % "net.load_state_dict(outer.module.state_dict())", title="inner model"),
     ),
 )

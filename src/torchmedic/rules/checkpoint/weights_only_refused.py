@@ -92,6 +92,10 @@ _LOG = """Traceback (most recent call last):
 _pickle.UnpicklingError: Weights only load failed. This file can still be loaded.
 	WeightsUnpickler error: {}
 """
+_WRITES = """
+import argparse, torch
+torch.save({"w": torch.ones(5), "args": %s}, "checkpoint.pt")
+"""
 
 RULE = Rule(
     name="weights-only-refused", doc=__doc__, category="code", in_failure=in_failure,
@@ -104,6 +108,10 @@ RULE = Rule(
               "head -c 200", kind="log", title="cut off"),
         fires(_LOG.format("Unsupported operand 149"), "objects that are not tensors", kind="log",
               title="another protocol"),
+        fires(_WRITES % "argparse.Namespace(lr=0.1)", "the class `argparse.Namespace`",
+              "add_safe_globals([argparse.Namespace])", kind="checkpoint",
+              title="a file with settings"),
+        quiet(_WRITES % "{'lr': 0.1}", kind="checkpoint", title="a file with plain settings"),
         quiet(_LOG.format("Unsupported operand 60"), kind="log", title="a web page"),
     ),
 )
