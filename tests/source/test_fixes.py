@@ -58,6 +58,10 @@ def test_an_exact_fix_cures_its_finding_and_is_minimal(tmp_path, rule, example):
     lines = list(difflib.unified_diff(example.text.split("\n"), text.split("\n"), n=0))
     put, taken = ({x[1:].strip() for x in lines[2:] if x[:1] == sign} for sign in "+-")
     assert len(put - taken) <= 4 * done.made  # others only moved, or go further in
+    for f in exact:  # other line ends come out the same
+        dos = Text(example.text.replace("\n", "\r\n")).edited(f.fix.edits).raw
+        assert dos.count("\n") == dos.count("\r\n")
+        assert edits.unified(dos) == Text(example.text).edited(f.fix.edits).raw
     again = fixing.mended(check, str(file), done.after, unsafe=True,
                           chosen=lambda found: [f for f in found if f.rule == rule.name])
     assert again.made == 0

@@ -66,7 +66,7 @@ def _model(script: Script, trace: Trace, event: Event) -> Iterator[Problem]:
             f"`{name} = {text}` is no copy: later steps change it too",
             where=place(script.file, event), confidence="certain",
             evidence=(Evidence(f"line {used.lineno} uses it when the loop is over", "source"),),
-            fix=Fix(f"`copy.deepcopy({text})`", "", "safe", edits=_edits(script, event, given)))
+            fix=Fix(f"`copy.deepcopy({text})`", "", "unsafe", edits=_edits(script, event, given)))
 
 
 def _edits(script: Script, event: Event, given: ast.AST | None) -> changes.Edits:
@@ -114,7 +114,7 @@ def _problem(script: Script, event: Event, used: Event) -> Problem:
         f"`{text}` is no copy: later steps change the weights that it keeps",
         where=place(script.file, event), confidence="certain",
         evidence=(Evidence(f"line {used.line} uses them when the loop is over", "source"),),
-        fix=Fix(f"`copy.deepcopy({text})`", "", "safe", edits=_edits(script, event, call)))
+        fix=Fix(f"`copy.deepcopy({text})`", "", "unsafe", edits=_edits(script, event, call)))
 
 
 _KEEP = """

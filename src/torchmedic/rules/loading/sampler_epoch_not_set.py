@@ -43,7 +43,7 @@ def in_source(script: Script) -> Iterator[Problem]:
             yield Problem(
                 "this `DistributedSampler` gives the same order in each epoch",
                 where=node_place(made.file or script.file, made.node), confidence="certain",
-                fix=Fix("`sampler.set_epoch(epoch)` at the start of each epoch", "", "safe",
+                fix=Fix("`sampler.set_epoch(epoch)` at the start of each epoch", "", "unsafe",
                         edits=_edits(script, *loops)))
 
 
