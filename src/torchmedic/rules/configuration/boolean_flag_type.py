@@ -13,6 +13,7 @@ Never.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 
 SOURCE_WORDS = ("bool",)
+OTHER = re.compile(r"(?:from|import) (?:jsonargparse|tap|simple_parsing)\b|LightningArgumentParser")
+"""Parsers that read `False` as what it says."""
 
 
 def _edits(script: Script, event: Event, flag: str) -> changes.Edits:
@@ -43,6 +46,8 @@ def _edits(script: Script, event: Event, flag: str) -> changes.Edits:
 
 
 def in_source(script: Script) -> Iterator[Problem]:
+    if any(OTHER.search(line) for line in script.lines):
+        return
     for event in trace_of(script).of("argument"):
         kind = event.more["kwargs"].get("type")
         if kind is not None and kind.type == "builtins.bool":
@@ -69,6 +74,8 @@ RULE = Rule(
     in_source=in_source, examples=(
         fires(_PROGRAM % "type=bool", "`--amp False` is true", kind="source", line="type=bool",
               title="type bool"),
+        quiet((_PROGRAM % "type=bool").replace("import arg", "import jsonargparse as arg"),
+              kind="source", title="another parser"),
         quiet(_PROGRAM % "action=argparse.BooleanOptionalAction", kind="source", title="action"),
         quiet(_PROGRAM % "type=lambda text: text == 'yes'", kind="source", title="parser"),
     ),
