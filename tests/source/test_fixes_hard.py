@@ -146,6 +146,16 @@ CASES = {
     "who calls it by the wrong name": (
         "misspelled-attribute", module("return self.layer(x)").replace("forward", "foward")
         + "model.foward(torch.zeros(1, 8))\n", None),
+    "the axis that torch takes itself": (
+        "softmax-without-dim", training(STEP + "p = F.softmax(model(x))"), [("F.softmax(model(x))", "F.softmax(model(x), dim=1)")]),
+    "the state that is saved is loaded": (
+        "optimizer-state-not-restored", training(
+            setup=MODEL.replace("SGD(model.parameters(), lr=0.1)", "Adam(model.parameters())"),
+            more="last = torch.load('last.pt')\nmodel.load_state_dict(last['net'])\n"
+                 "start = last['epoch']\n",
+            after="torch.save({'net': model.state_dict(), 'adam': optimizer.state_dict(), "
+                  "'epoch': epoch}, 'last.pt')"),
+        [("(last['net'])\n", "(last['net'])\noptimizer.load_state_dict(last[\"adam\"])\n")]),
     "a text over several lines is not moved in": (
         "gradients-on-in-evaluation", training(
             after='model.eval()\nfor x, y in loader:\n    out = model(x)\n    print("""a\nb""")\n'
