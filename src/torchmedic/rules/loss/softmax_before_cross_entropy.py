@@ -21,7 +21,7 @@ from torchmedic import lossfloor, lossgraph, lossinputs
 from torchmedic.model import Evidence, Fix, Problem, Rule, fires, quiet
 from torchmedic.source.flow import trace_of
 from torchmedic.source.flow.losses import losses
-from torchmedic.trainings import module, training
+from torchmedic.trainings import HEAD, module, training
 
 if TYPE_CHECKING:
     from torchmedic.observed import Run
@@ -102,6 +102,21 @@ for _ in range(4):
     optimizer.step()
 """
 
+_BASE = """
+class Base:
+    def __init__(self, model, criterion=nn.CrossEntropyLoss(), **more):
+        self.model, self.criterion = model, criterion
+
+
+class Coder(Base):
+    def __init__(self, model, criterion=nn.MSELoss(), **more):
+        arguments = dict(model=model, criterion=criterion, **more)
+        super().__init__(**arguments)
+
+    def loss(self, x):
+        return self.criterion(F.softmax(self.model(x), dim=1), x)
+"""
+
 RULE = Rule(
     name="softmax-before-cross-entropy", doc=__doc__, category="code", severity="warning",
     in_source=in_source, in_run=in_run, in_log=lossfloor.in_log, examples=(
@@ -117,5 +132,6 @@ RULE = Rule(
         quiet(training(_METRIC), kind="source", title="for a metric"),
         quiet(module(_MODE, more=_FORWARD), kind="source", title="only in evaluation"),
         quiet(training(), kind="source", title="scores"),
+        quiet(HEAD + _BASE, kind="source", title="a default that is replaced"),
     ),
 )

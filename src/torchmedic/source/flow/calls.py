@@ -150,6 +150,9 @@ class Calls(Methods, External):
                 values[name] = value
         known = {*positional, *(a.arg for a in arguments.kwonlyargs)}
         values.update((n, v) for n, v in kwargs.items() if n in known)
+        if (more := kwargs.get("**")) is not None:  # it may hold what has a default
+            for name in known - set(values):
+                values[name] = more.attrs.get(f"[{name}]") or Value("unknown", "", body, self.file)
         self.bind_defaults(arguments, positional, values)
         if arguments.vararg:
             values[arguments.vararg.arg] = Value("tuple", items=list(given[len(positional):]))
