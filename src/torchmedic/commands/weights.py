@@ -119,7 +119,7 @@ def _full(diagnosis: Diagnosis, checkpoint: Checkpoint, comparison: Comparison |
     if diagnosis.findings:
         report.write(diagnosis, "full", stream)
         return
-    found = "nothing wrong found" if comparison is None else "all of the model is loaded"
+    found = "nothing wrong found" if comparison is None else "all of the model would be loaded"
     write_encodable(f"torchmedic: {found}\n", stream)
     for note in diagnosis.notes:
         write_encodable(f"note: {note}\n", stream)

@@ -100,7 +100,7 @@ def _cut(file: BinaryIO, blank: Checkpoint, inside: tuple[str, ...] | None) -> C
         return broken(blank, machine, error) if known else _with(blank, "cut", END)
     there = max(0, blank.size - file.tell())
     lacking = sum(rooms(machine).values()) - there
-    told = f": at least {lacking:,} bytes" if lacking > 0 else ""
+    told = f", and with it at least {lacking:,} bytes" if lacking > 0 else ""
     return _with(made(blank, machine, root, inside), "cut", END + told)
 
 

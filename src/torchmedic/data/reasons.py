@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections import defaultdict
 from collections.abc import Mapping
 
 from torchmedic.observed.weights import Stored
@@ -23,15 +24,50 @@ FORMS = (
     (("weight",), ("weight_orig",), "pruned or spectrally normed on one side only"),
     (("gamma", "beta"), ("weight", "bias"), "`gamma` and `beta` are `weight` and `bias` here"),
     (("weight", "bias"), ("gamma", "beta"), "`gamma` and `beta` in the file"),
-    (("scale", "zero_point", "_packed_params"), ("weight",), "quantized on one side only"),
+    (("zero_point", "_packed_params"), ("weight",), "quantized on one side only"),
 )
 """Last names on this side, those of the same layer on the other, and what that means."""
 RECURRENT = re.compile(r"(?:^|\.)(?:weight|bias)_[ih]h_l(\d+)(?:_reverse)?$")
 COUNTER = "num_batches_tracked"
 
 
-def other_shape(key: str, checkpoint: Tensors, model: Tensors) -> str:
+class Sides:
+    """What is asked of a checkpoint's and a model's names again and again, gathered once."""
+
+    def __init__(self, checkpoint: Tensors, model: Tensors) -> None:
+        self.checkpoint, self.model = checkpoint, model
+        self.places = {id(side): Names(side) for side in (checkpoint, model)}
+        self.common = any(name in model for name in checkpoint)
+        self.heads = {id(own): any(HEADS.search(name) for name in other if name not in own)
+                      for own, other in ((checkpoint, model), (model, checkpoint))}
+        """Whether the other side has a head that this one lacks."""
+
+    def of(self, side: Tensors) -> Names:
+        return self.places[id(side)]
+
+
+class Names:
+    """numbers: of the layers in each list; layers: of each recurrent module; parents: modules."""
+
+    def __init__(self, side: Tensors) -> None:
+        self.numbers: dict[str, set[int]] = defaultdict(set)
+        self.layers: dict[str, int] = defaultdict(int)
+        self.parents: set[str] = set()
+        for name in side:
+            parts = name.split(".")
+            for count, part in enumerate(parts[:-1]):
+                base = ".".join(parts[:count])
+                self.parents.add(f"{base}.{part}" if base else part)
+                if part.isdecimal() and base and len(part) < 10:
+                    self.numbers[base].add(int(part))
+            if (layer := RECURRENT.search(name)) is not None:
+                base = ".".join(parts[:-1])
+                self.layers[base] = max(self.layers[base], int(layer[1][:9]) + 1)
+
+
+def other_shape(key: str, sides: Sides) -> str:
     """Of a key that both have."""
+    checkpoint, model = sides.checkpoint, sides.model
     ours, theirs = checkpoint[key].shape, model[key].shape
     differ = [axis for axis, pair in enumerate(zip(ours, theirs, strict=False))
               if pair[0] != pair[1]]
@@ -40,8 +76,8 @@ def other_shape(key: str, checkpoint: Tensors, model: Tensors) -> str:
         return "the same values in another shape" if same else "another kind of layer"
     if len(ours) == 2 and ours == theirs[::-1]:
         return "transposed"
-    last = [name for name in model if name.rpartition(".")[0] == key.rpartition(".")[0]]
-    if differ == [0] and (HEADS.search(key) or list(model)[-1] in last):
+    last = next(reversed(list(model))).rpartition(".")[0] == key.rpartition(".")[0]
+    if differ == [0] and (HEADS.search(key) or last):
         return f"other head: {ours[0]} outputs in the checkpoint, {theirs[0]} in the model"
     if differ == [0] and "emb" in key:
         return f"other vocabulary or length: {ours[0]} against {theirs[0]} rows"
@@ -53,8 +89,9 @@ def other_shape(key: str, checkpoint: Tensors, model: Tensors) -> str:
 
 
 def missing(key: str, tensor: Stored, renamed_to: Mapping[str, str], tied: Mapping[str, str],
-            checkpoint: Tensors, model: Tensors) -> str:
+            sides: Sides) -> str:
     """Of a key that only the model has."""
+    checkpoint = sides.checkpoint
     if form := _form(key, checkpoint):
         return form
     if key in renamed_to:
@@ -63,18 +100,19 @@ def missing(key: str, tensor: Stored, renamed_to: Mapping[str, str], tied: Mappi
         return f"shares its memory with `{tied[key]}`"
     if key.endswith(COUNTER) and f"{key.removesuffix(COUNTER)}running_mean" in checkpoint:
         return "a counter that files from before torch 0.4.1 lack"
-    return (_depth(key, model, checkpoint, "model", "checkpoint")
-            or _module(key, model, checkpoint))
+    return (_depth(key, sides, checkpoint, "model", "checkpoint")
+            or _module(key, sides, checkpoint))
 
 
-def unexpected(key: str, pairs: Mapping[str, str], checkpoint: Tensors, model: Tensors) -> str:
+def unexpected(key: str, pairs: Mapping[str, str], sides: Sides) -> str:
     """Of a key that only the checkpoint has."""
+    model = sides.model
     if form := _form(key, model):
         return form
     if key in pairs:
         return f"renamed: `{pairs[key]}` has its shape and place"
-    return (_depth(key, checkpoint, model, "checkpoint", "model")
-            or _module(key, checkpoint, model))
+    return (_depth(key, sides, model, "checkpoint", "model")
+            or _module(key, sides, model))
 
 
 def _form(key: str, other: Tensors) -> str:
@@ -92,46 +130,34 @@ def _form(key: str, other: Tensors) -> str:
     return "an adapter (LoRA) beside the weights" if "lora_" in key else ""
 
 
-def _module(key: str, own: Tensors, other: Tensors) -> str:
+def _module(key: str, sides: Sides, other: Tensors) -> str:
     """Whether the other side has anything of the same module, or a head that this side lacks."""
+    own = sides.model if other is sides.checkpoint else sides.checkpoint
     parent = key.rpartition(".")[0]
-    if not parent or any(name.startswith(f"{parent}.") for name in other):
+    if not parent or parent in sides.of(other).parents:
         return "the layer has another set of parameters" if parent else "no such parameter there"
-    heads = HEADS.search(key) and any(HEADS.search(name) for name in other if name not in own)
-    return "other head" if heads and any(name in other for name in own) else "no such layer there"
+    head = HEADS.search(key) and sides.heads[id(own)] and sides.common
+    return "other head" if head else "no such layer there"
 
 
-def _depth(key: str, own: Tensors, other: Tensors, here: str, there: str) -> str:
+def _depth(key: str, sides: Sides, other: Tensors, here: str, there: str) -> str:
     """A number in the name that the other side's list of layers does not reach."""
+    theirs = sides.of(other)
+    ours = sides.of(sides.model if other is sides.checkpoint else sides.checkpoint)
     if (layer := RECURRENT.search(key)) is not None:
         base = key.rpartition(".")[0]
-        depths = [_recurrent(side, base) for side in (own, other)]
-        if depths[1] and int(layer[1]) >= depths[1]:
-            return (f"other depth: `{base or 'it'}` has {depths[0]} recurrent layers in the "
-                    f"{here}, {depths[1]} in the {there}")
-        return "both directions on one side only" if depths[1] and "_reverse" in key else ""
-    for found in re.finditer(r"(?:^|(?<=\.))(\d+)(?=\.)", key):
-        base = key[:found.start()]
-        if not base:
-            continue
-        numbers = [_numbers(side, base) for side in (own, other)]
-        if numbers[1] and int(found[1]) not in numbers[1] and int(found[1]) > max(numbers[1]):
-            return (f"other depth: `{base.rstrip('.')}` has {len(numbers[0])} layers in the "
-                    f"{here}, {len(numbers[1])} in the {there}")
+        depth = theirs.layers.get(base, 0)
+        if depth and int(layer[1][:9]) >= depth:
+            return (f"other depth: `{base or 'it'}` has {ours.layers[base]} recurrent layers in "
+                    f"the {here}, {depth} in the {there}")
+        return "both directions on one side only" if depth and "_reverse" in key else ""
+    for found in re.finditer(r"(?<=\.)(\d{1,9})(?=\.)", key):
+        base = key[:found.start() - 1]
+        numbers = theirs.numbers.get(base)
+        if numbers and int(found[1]) > max(numbers):
+            return (f"other depth: `{base}` has {len(ours.numbers[base])} layers in the "
+                    f"{here}, {len(numbers)} in the {there}")
     return ""
-
-
-def _numbers(side: Tensors, base: str) -> set[int]:
-    heads = {name[len(base):].partition(".")[0] for name in side if name.startswith(base)}
-    return {int(head) for head in heads if head.isdecimal()}
-
-
-def _recurrent(side: Tensors, base: str) -> int:
-    """Layers of an LSTM, GRU or RNN."""
-    start = f"{base}." if base else ""
-    found = [int(m[1]) for name in side if name.startswith(start) and "." not in name[len(start):]
-             and (m := RECURRENT.search(name))]
-    return max(found, default=-1) + 1
 
 
 def renamed(lacking: Tensors, further: Tensors) -> dict[str, str]:
