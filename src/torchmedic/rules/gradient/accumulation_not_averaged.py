@@ -34,7 +34,7 @@ def in_source(script: Script) -> Iterator[Problem]:
     for update in updates(trace_of(script)):
         branch = _accumulates(update)
         value = update.backward.value
-        if branch is None or value is None or not _plain(value, 0):
+        if branch is None or value is None or not _plain(value, 0) or _divides(update, branch):
             continue
         adam = "Adam" in (update.step.target.type if update.step.target else "")
         severity: Severity = "info" if adam else "warning"
@@ -45,6 +45,18 @@ def in_source(script: Script) -> Iterator[Problem]:
                                f"`{ast.unparse(branch.node.test)}`", "source"),),  # type: ignore
             fix=Fix("divide the loss by the number of batches before `backward()`", "", "unsafe",
                     edits=_edits(script, update.backward, branch)))
+
+
+def _divides(update: Update, branch: Frame) -> bool:
+    """Something in the loop is divided by the k of the condition, if only where it is not 1."""
+    counts = {ast.unparse(n.right) for n in ast.walk(branch.node.test)  # type: ignore[union-attr]
+              if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod)}
+    for node in ast.walk(update.loop.node or ast.Pass()):
+        if isinstance(node, (ast.BinOp, ast.AugAssign)) and isinstance(node.op, ast.Div):
+            by = node.right if isinstance(node, ast.BinOp) else node.value
+            if ast.unparse(by) in counts:
+                return True
+    return False
 
 
 def _edits(script: Script, backward: Event, branch: Frame) -> changes.Edits:
@@ -92,11 +104,23 @@ if (i + 1) % 4 == 0:
     optimizer.zero_grad()
 """
 
+_SOME = """
+loss = criterion(model(x), y)
+if every > 1:
+    loss = loss / every
+loss.backward()
+if (i + 1) % every == 0:
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
 RULE = Rule(
     name="accumulation-not-averaged", doc=__doc__, category="code", severity="warning",
     in_source=in_source, examples=(
         fires(training(_BATCH.replace("%s", "loss"), index=True), "not divided by their number",
               kind="source", line="loss.backward()", title="not divided"),
+        quiet(training(_SOME, index=True, more="every = 1\n"), kind="source",
+              title="divided where it matters"),
         quiet(training(_BATCH.replace("%s", "(loss / 4)"), index=True), kind="source",
               title="divided"),
         quiet(training(_BATCH.replace("%s", "loss").replace("model(x), y)", "model(x), y) / 4"),

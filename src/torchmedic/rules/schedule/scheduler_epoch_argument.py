@@ -41,7 +41,7 @@ def in_source(script: Script) -> Iterator[Problem]:
         given = [*event.more["args"], *event.more["kwargs"].values()]
         known = kind.startswith(HOME) and kind.removeprefix(HOME) not in TAKERS
         if given and known and id(event.node) not in seen and (
-                "metrics" not in event.more["kwargs"]):  # that one is for `ReduceLROnPlateau`
+                "metrics" not in event.more["kwargs"]) and not _asked(event):
             seen.add(id(event.node))
             name = ast.unparse(event.node)
             yield Problem(
@@ -49,6 +49,12 @@ def in_source(script: Script) -> Iterator[Problem]:
                 where=place(script.file, event),
                 fix=Fix(f"`{name.partition('(')[0]}()`", "", "unsafe",
                         edits=_edits(script, event)))
+
+
+def _asked(event: Event) -> bool:
+    """The branch is for schedulers that take one, whatever this one is."""
+    return any("Plateau" in ast.unparse(f.node.test) for f in event.branches
+               if isinstance(f.node, ast.If))
 
 
 def _edits(script: Script, event: Event) -> changes.Edits:
@@ -77,6 +83,9 @@ RULE = Rule(
         quiet(_program("StepLR(optimizer, 2)\nplateau = False\n",
                        "if plateau:\n    scheduler.step(metrics=loss.item())"), kind="source",
               title="for another scheduler"),
+        quiet(_program("StepLR(optimizer, 2)", "if isinstance(scheduler, torch.optim.lr_scheduler."
+                       "ReduceLROnPlateau):\n    scheduler.step(loss.item())\nelse:\n"
+                       "    scheduler.step()"), kind="source", title="asked which one it is"),
         quiet(_program("StepLR(optimizer, 2)", "scheduler.step()"), kind="source", title="none"),
         quiet(_program("CosineAnnealingWarmRestarts(optimizer, 2)", "scheduler.step(epoch + 0.5)"),
               kind="source", title="warm restarts"),
