@@ -128,9 +128,13 @@ def test_a_hundred_cuts(tmp_path, new, capsys):
 
 def test_bytes_turned_over_raise_nothing(tmp_path):
     """Whatever a byte becomes: an answer, no exception."""
-    file, chance = tmp_path / "a.pt", random.Random(1)
-    for new in (True, False):
-        whole = saved(new)
+    file, chance, arrays = tmp_path / "a.pt", random.Random(1), io.BytesIO()
+    np.savez_compressed(arrays, w=np.arange(300), v=np.zeros((2, 3)))
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as out:
+        out.writestr("a/data.pkl", pickle.dumps({str(n): n for n in range(200)}, protocol=2))
+        out.writestr("a/version", "3")
+    for whole in (saved(True), saved(False), arrays.getvalue(), packed.getvalue()):
         for _ in range(300):
             broken = bytearray(whole)
             for _ in range(chance.choice((1, 2, 8))):
@@ -183,6 +187,22 @@ def test_harmful_files_are_told_with_what_they_would_do(tmp_path, capsys, form):
     assert main(["weights", "--values", str(file)]) == 1
     capsys.readouterr()
     assert not marker.exists()
+
+
+@pytest.mark.parametrize("operations", [b"\x8f", b"]", b"(", b")R", b"r\1\0\0\0"])
+def test_bombs_stay_small(tmp_path, operations):
+    """Eight million operations of one kind: a few hundred megabytes at most, in a process apart."""
+    (tmp_path / "a.pt").write_bytes(b"\x80\x02(ca\nB\n" + operations * (8_000_000 // len(operations)))
+    program = """
+import resource, sys
+from pathlib import Path
+from torchmedic.data import checkpoints
+defect, = checkpoints.read(Path(sys.argv[1])).defects
+print(defect.kind, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)"""
+    done = subprocess.run([sys.executable, "-c", program, tmp_path / "a.pt"], capture_output=True,
+                          text=True, check=True)
+    kind, megabytes = done.stdout.split()
+    assert kind == "too-large" and int(megabytes) < 400
 
 
 @pytest.mark.parametrize("name, harm", [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import BinaryIO, cast
@@ -48,7 +49,7 @@ def _of_torch(file: BinaryIO, archive: zipfile.ZipFile, members: Members, blank:
     try:
         root = machine.run(_opened(file, archive, members[f"{base}data.pkl"]))
     except (Unreadable, zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError,
-            OSError, ValueError, struct.error) as error:
+            OSError, ValueError, struct.error, zlib.error) as error:
         return broken(blank, machine, error)
     found = made(blank, machine, root, inside)
     for key, room in rooms(machine).items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import struct
 import zipfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import BinaryIO, cast
@@ -22,7 +23,8 @@ def npz(archive: zipfile.ZipFile, names: Sequence[str], blank: Checkpoint) -> Ch
         try:
             with archive.open(name) as stream:
                 found = header(cast("BinaryIO", stream))
-        except (zipfile.BadZipFile, EOFError, OSError, NotImplementedError, RuntimeError) as error:
+        except (zipfile.BadZipFile, EOFError, OSError, NotImplementedError, RuntimeError,
+                ValueError, zlib.error, struct.error) as error:
             return replace(blank, defects=(Defect("damaged", f"{name[:60]}: {error}"),))
         if found is not None:
             weights[name.removesuffix(".npy")] = found

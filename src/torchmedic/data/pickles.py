@@ -13,6 +13,8 @@ from typing import Any, BinaryIO
 
 from torchmedic.data.bounded import Bounded, Opaque, TooLarge, Unreadable, operations
 
+MOST_SETS = 100_000
+
 
 @dataclass(frozen=True, slots=True)
 class Global:
@@ -51,6 +53,7 @@ class Machine:
     marks: list[list[Any]] = field(default_factory=list)
     memo: dict[int, Any] = field(default_factory=dict)
     globals: dict[Global, None] = field(default_factory=dict)
+    sets: int = 0
     references: list[Persistent] = field(default_factory=list)
     called: dict[Global, Any] = field(default_factory=dict)
     """What would be called, with the arguments of the first call."""
@@ -250,7 +253,6 @@ def _binpersid(m: Machine, _: Any) -> None:
 _STEPS["EMPTY_TUPLE"] = lambda m, _: m.stack.append(())
 _STEPS["EMPTY_LIST"] = lambda m, _: m.stack.append([])
 _STEPS["EMPTY_DICT"] = lambda m, _: m.stack.append({})
-_STEPS["EMPTY_SET"] = lambda m, _: m.stack.append(set())
 _STEPS["TUPLE"] = lambda m, _: m.push(tuple(m.to_mark()))
 _STEPS["LIST"] = lambda m, _: m.push(m.to_mark())
 _STEPS["FROZENSET"] = lambda m, _: m.push(frozenset(map(_key, m.to_mark())))
@@ -268,6 +270,14 @@ for _count in (1, 2, 3):
         del m.stack[-count:]
         m.stack.append(items)
     _STEPS[f"TUPLE{_count}"] = _of
+
+
+@_on("EMPTY_SET")
+def _empty_set(m: Machine, _: Any) -> None:
+    m.sets += 1
+    if m.sets > MOST_SETS:  # an empty one takes 216 bytes, for one byte of the file
+        raise TooLarge(f"a pickle of more than {MOST_SETS} sets")
+    m.stack.append(set())
 
 
 @_on("POP")
