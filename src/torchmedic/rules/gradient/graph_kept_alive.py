@@ -194,6 +194,13 @@ def both(out, y):
 """
 _GUARDED = _VALIDATION.replace("for x", "torch.set_grad_enabled(False)\nfor x")
 
+_SIMILAR = """
+similarity = nn.CosineSimilarity()
+similarity.eval()
+near = []
+for x, y in loader:
+    near.append(similarity(x, x + 1))
+"""
 _PARTS = """
 class Net(nn.Module):
     def __init__(self):
@@ -234,6 +241,7 @@ RULE = Rule(
               kind="source", title="a number beside the loss"),
         quiet(training(_SUM.replace("criterion(model(x), y)", "both(model(x), y)").replace(
             "total += loss", ""), more=_HELPER), kind="source", title="a loss in two parts"),
+        quiet(training(after=_SIMILAR), kind="source", title="a layer without parameters"),
         quiet(training("net(x)", more=_PARTS), kind="source", title="parts of one batch"),
         quiet(training(_JOINT), kind="source", title="summed before backward"),
         quiet(training(after=_GUARDED), kind="source", title="without gradients"),

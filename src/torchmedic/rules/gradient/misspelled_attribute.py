@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 METHODS = ("__init__", "forward", "__getitem__", "__len__")
 SPECIAL = frozenset(name for kind in (object, int, list, dict, set) for name in dir(kind))
-KNOWN = SPECIAL | {"__enter__", "__exit__", "__next__", "forwards", "_forward", "forward_"}
+KNOWN = SPECIAL | {"__enter__", "__exit__", "__getitems__", "__next__", "forwards", "_forward",
+                   "forward_"}
 
 
 def in_source(script: Script) -> Iterator[Problem]:
@@ -124,6 +125,9 @@ RULE = Rule(
               "`__init__` is", kind="source", line="def ___init__", title="constructor"),
         fires(module("return self.layer(x)").replace("def forward", "def foward"),
               kind="source", line="def foward", title="forward"),
+        quiet("from torch.utils.data import Dataset\n\n\nclass Data(Dataset):\n"
+              "    def __getitems__(self, numbers):\n        return numbers\n", kind="source",
+              title="several at once"),
         quiet(module("return self.layer(x)", more=_ORDERED), kind="source",
               title="comparison of models"),
         quiet(module("return self.layer(x)", more=_FREEZE % "requires_grad"), kind="source",

@@ -83,7 +83,9 @@ def _problem(trace: Trace, event: Event, owner: Value, value: Value) -> Problem 
         return _said(trace, event, f"the layers in `{name}` are in a plain {value.kind}: the model "
                      "does not know them", f"`nn.{kind}(…)`", _wrapped(trace, event, kind))
     if value.kind == "tensor" and value.type == "created" and (
-            "requires_grad" in value.kwargs and value.kwargs["requires_grad"].data is True):
+            "requires_grad" in value.kwargs and value.kwargs["requires_grad"].data is True) and (
+            not any(name in ast.unparse(m.node) for m in trace.made
+                    if m.kind == "optimizer" and isinstance(m.node, ast.Call))):
         return _said(trace, event, f"`{name}` is a plain tensor: the model does not know it as a "
                      "parameter", "`nn.Parameter(…)`", _parameter(trace, event))
     return None
@@ -256,6 +258,9 @@ RULE = Rule(
                      "self.steps = []\nself.steps.append(nn.Sequential(self.body))\n"
                      "self.steps.append(self)"), kind="source", title="with itself in it"),
         quiet(_SIZED, kind="source", title="a plain value first"),
+        quiet(module("return self.scale * x", init=_TENSOR
+                     + "\nself.optimizer = torch.optim.Adam([self.scale])"), kind="source",
+              title="with an optimizer of its own"),
         quiet(module("return self.teacher[0](x)", init="self.teacher = [torch.load('t.pt')]"),
               kind="source", title="hidden"),
     ),

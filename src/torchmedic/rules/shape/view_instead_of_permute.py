@@ -54,10 +54,20 @@ def in_source(script: Script) -> Iterator[Problem]:
 
 def _padded(function: Function | None, found: Reordering) -> bool:
     """A column put in front shifts each row by one more: how relative positions are aligned."""
-    return function is not None and any(
-        isinstance(n, ast.Assign) and isinstance(n.value, ast.Call)
-        and PADS.search(ast.unparse(n.value.func))
-        and found.receiver in (ast.unparse(t) for t in n.targets) for n in ast.walk(function.node))
+    if function is None:
+        return False
+    made = [n for n in ast.walk(function.node) if isinstance(n, ast.Assign)]
+    names = {ast.unparse(t) for n in made if found.node in ast.walk(n.value) for t in n.targets}
+    return any(isinstance(n.value, ast.Call) and PADS.search(ast.unparse(n.value.func))
+               and found.receiver in (ast.unparse(t) for t in n.targets) for n in made) or any(
+        _cuts(n.value) and ast.unparse(n.value.value) in names for n in made
+        if isinstance(n.value, ast.Subscript))
+
+
+def _cuts(part: ast.Subscript) -> bool:
+    """`x[:, :, 1:]`: the first values of rows are left out."""
+    return isinstance(part.slice, ast.Tuple) and any(
+        isinstance(s, ast.Slice) and s.lower is not None for s in part.slice.elts)
 
 
 def _fix(script: Script, found: Reordering) -> Fix:
@@ -105,6 +115,7 @@ _RIGHT = {
     "star": ("b, *rest = x.shape", "x = x.view(-1, b)"),
     "a size of two axes": ("b, h, w, c, _, _ = x.shape", "x = x.reshape(b * h * w, c, h, w)"),
     "skewed": ("x = F.pad(x, (1, 0))", "b, n, q, k = x.shape", "x = x.view(b, n, k, q)[:, :, 1:]"),
+    "shifted": ("b, n, q, k = x.shape", "x = x.reshape(b, n, k, q)", "x = x[:, :, s:, :]"),
     "windows": ("b, h, w, c = x.shape", "x = x.view(b, h // 7, 7, w // 7, 7, c)"),
 }
 _WRONG = (

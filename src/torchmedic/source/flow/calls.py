@@ -318,7 +318,8 @@ class Calls(Methods, External):
     def attach(self, result: Value, module: Value) -> None:
         """Its output hangs on its parameters, where gradients are on and it has some."""
         for option in (result, *result.items):
-            has = module.name not in (*library.ACTS, *library.SAME, "Flatten")
+            has = module.name not in (*library.ACTS, *library.SAME) and not (
+                module.name.startswith(library.BARE))
             if option.kind == "tensor" and has and module.attrs.get("*frozen") is None:
                 option.cut, option.graph = "", self.grad if self.grad is not True else True
                 if option.graph:

@@ -31,6 +31,11 @@ CUTS = ("argmax", "argmin", "argsort", "gt", "lt", "ge", "le", "eq", "ne", "isna
 WRAPPERS = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel", "DDP", "FSDP")
 
 
+BARE = ("Flatten", "CosineSimilarity", "PairwiseDistance", "MaxPool", "AvgPool", "Adaptive",
+        "Upsample", "PixelShuffle", "Fold", "Unfold")
+"""How layers without parameters begin."""
+
+
 def is_dependent(module: Value) -> bool:
     """It does something else in training than in evaluation."""
     return module.kind == "module" and module.name.startswith(DEPENDENT)

@@ -415,6 +415,9 @@ class Methods(Expressions):
     def detached(self, base: Value, name: str, node: ast.AST) -> Value:
         made = tensor([base], node, self.file, shape=base.shape, act=base.act,
                       act_node=base.act_node, act_file=base.act_file, dtype=base.dtype)
+        if base.type == "created" and not base.sources and name in ("detach", "detach_", "data"):
+            made.graph = False  # no graph to cut off
+            return made
         self.cut(made, node, name)
         if name in ("item", "tolist", "numpy"):
             return Value("unknown", "number" if name == "item" else "array", node, self.file,
