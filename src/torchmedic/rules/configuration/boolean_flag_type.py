@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from torchmedic import changes
 from torchmedic.model import Fix, Problem, Rule, fires, quiet
 from torchmedic.source.flow import trace_of
-from torchmedic.source.flow.training import place
+from torchmedic.source.flow.training import home_of, place
 
 if TYPE_CHECKING:
     from torchmedic.source.flow import Event
@@ -45,12 +45,15 @@ def _edits(script: Script, event: Event, flag: str) -> changes.Edits:
     return changes.replacing(kind, "action=argparse.BooleanOptionalAction") if known else ()
 
 
+def _other(script: Script, event: Event) -> bool:
+    home = home_of(script, event)
+    return home is not None and any(OTHER.search(line) for line in home.lines)
+
+
 def in_source(script: Script) -> Iterator[Problem]:
-    if any(OTHER.search(line) for line in script.lines):
-        return
     for event in trace_of(script).of("argument"):
         kind = event.more["kwargs"].get("type")
-        if kind is not None and kind.type == "builtins.bool":
+        if kind is not None and kind.type == "builtins.bool" and not _other(script, event):
             flag = next((a.data for a in event.more["args"] if a.kind == "const"), "the flag")
             yield Problem(
                 f"`{flag} False` is true: `type=bool` calls `bool(\"False\")`",

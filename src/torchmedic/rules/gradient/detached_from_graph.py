@@ -158,6 +158,11 @@ _PARTS = module("h = self.layer(x)%s\nreturn self.head(h)",
                 + "for x, y in loader:\n    optimizer.zero_grad()\n"
                   "    criterion(model(x), y).backward()\n    optimizer.step()\n")
 
+_LEAF = """
+wanted = torch.randn(8, 3).requires_grad_()
+loss = (wanted.chunk(2)[0] * model(x).detach().chunk(2)[0]).sum()
+loss.backward()
+"""
 _LATER = """
 import torch
 from torch import nn
@@ -186,6 +191,7 @@ RULE = Rule(
     in_run=in_run, in_source=in_source, examples=(
         fires(_PARTS % ".detach()", "no loss reaches the `Linear` before it", kind="source",
               line=".detach()", title="in forward"),
+        quiet(training(_LEAF), kind="source", title="a leaf of its own"),
         quiet(_LATER, kind="source", title="a factor that is set later"),
         quiet(_PARTS % "", kind="source", title="whole graph"),
         fires(_with("pred = model(x).argmax(1)\nloss = F.mse_loss(pred.float(), y.float())"),

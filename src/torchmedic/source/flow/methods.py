@@ -410,6 +410,8 @@ class Methods(Expressions):
             return self.cut(made, node, name)
         if name == "requires_grad_" and base.cut:
             made.type = "forced"
+        elif name == "requires_grad_" and not args and made.graph is False:
+            made.graph = None  # one to be trained, without a layer
         return made
 
     def detached(self, base: Value, name: str, node: ast.AST) -> Value:

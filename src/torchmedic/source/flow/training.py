@@ -39,10 +39,15 @@ def place(script_file: str, event: Event) -> Place:
 
 def function_of(script: Script, event: Event) -> Function | None:
     """The function it is written in, in whichever file."""
+    home = home_of(script, event)
+    return home.function_at(event.line) if home is not None else None
+
+
+def home_of(script: Script, event: Event) -> Script | None:
+    """The file it is written in."""
     from torchmedic.source.script import Script
 
-    home = script if event.file == script.file else Script.read(event.file)
-    return home.function_at(event.line) if home is not None else None
+    return script if event.file == script.file else Script.read(event.file)
 
 
 def node_place(file: str, node: ast.AST | None, function: str | None = None) -> Place:
