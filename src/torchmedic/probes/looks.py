@@ -1,8 +1,8 @@
 """Looks closely at a few steps of a training loop; outside of them a step costs one comparison.
 
 A window of steps is open from the start, and again after 10, 30, 100, 300, … steps as long as all
-looks together cost less than SHARE of the run's time. What is looked at is the parts' own affair:
-each adds itself to the lists below, and is switched off when it raises.
+looks together cost less than SHARE of the run's time, and GRACE. What is looked at is the parts'
+own affair: each adds itself to the lists below, and is switched off when it raises.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from .recorder import emit, recorder
 LENGTH = 2  # optimizer steps in a window: of two optimizers that take turns both are seen
 FIRST = 3  # in the first one: what only a step leaves behind shows in the next
 SHARE = 0.005  # of the time since torch was imported
+GRACE = 30_000_000  # nanoseconds that looks may cost in any run: a short one is to be seen too
 MOST_CALLS = 400  # module calls shown in one window
 MOST_BACKWARDS = 12  # also where no optimizer steps: then the first window never closes
 
@@ -67,11 +68,15 @@ def turn(steps):
         while _window.next <= steps:
             _window.next = _after(_window.next)
         due[0] = _window.next
-    elif _window.spent <= SHARE * (time.perf_counter_ns() - _window.began):
+    elif _affordable():
         due[0] = steps + LENGTH
         _open(sys.modules["torch"])
     else:
         due[0] = steps + max(1, steps >> 3)
+
+
+def _affordable():
+    return _window.spent <= GRACE + SHARE * (time.perf_counter_ns() - _window.began)
 
 
 def _after(number):
@@ -101,7 +106,7 @@ def _called(module, args, result):
 
 def look_at_calls():
     """Show the next calls to the parts, also outside a window."""
-    if looking[0] is None and _window.spent <= SHARE * (time.perf_counter_ns() - _window.began):
+    if looking[0] is None and _affordable():
         _window.calls = MOST_CALLS
         looking[0] = _called
 

@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 
 
 def in_run(run: Run) -> Iterator[Problem]:
-    """Seen twice, with more in it: made before a step that is over, or by an evaluation."""
+    """What was made before a step that is over, or what an evaluation makes more and more of."""
     for process in run.processes:
         first: dict[tuple[str | None, str | None, str], Kept] = {}
         told = set()
         for kept in process.kept:
             key = (kept.place.file, kept.place.function, kept.name)
             earlier = first.setdefault(key, kept)
-            if kept.count > earlier.count and key not in told and (
-                    kept.older or not kept.training):
+            grows = kept.count > earlier.count and not kept.training
+            if key not in told and (kept.older or grows):
                 told.add(key)
                 yield _grows(earlier, kept)
 
@@ -49,13 +49,14 @@ def _grows(earlier: Kept, kept: Kept) -> Problem:
     what = f"a list of {kept.count} results" if kept.kind == "list" else \
         f"a sum of {kept.count} results"
     size = f", {wording.size(kept.size)} without the graphs" if kept.kind == "list" else ""
+    before = f"; it was {earlier.count} before" if earlier.count < kept.count else \
+        "; the first is older than the last optimizer step"
     cure = f"append `….detach()` to `{kept.name}`" if kept.kind == "list" else \
         f"`{kept.name} += ….item()`"
     return Problem(
         f"`{kept.name}` keeps the graphs of batches that are over", where=kept.place,
         confidence="likely", evidence=(
-            Evidence(f"it is {what} that hang on the model{size}; it was {earlier.count} before",
-                     "variables"),),
+            Evidence(f"it is {what} that hang on the model{size}{before}", "variables"),),
         fix=Fix(cure, "", "unsafe"))
 
 

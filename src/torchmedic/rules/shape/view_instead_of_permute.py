@@ -48,7 +48,7 @@ def in_source(script: Script) -> Iterator[Problem]:
             evidence=(Evidence(f"`{found.receiver}` has the axes ({axes}), as the code unpacked "
                                "them; a view only cuts the same order of values in another way",
                                "source"),),
-            confidence="likely", fix=_fix(script, found),
+            confidence="certain" if found.permutation else "likely", fix=_fix(script, found),
         )
 
 
