@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -52,6 +52,15 @@ class Frame:
     values: Mapping[str, Value] = field(default_factory=dict)
     text: str | None = None
     """The source line, where the log or the file shows it."""
+
+
+def user_place(frames: Sequence[Frame], phase: Phase | None = None, epoch: int | None = None,
+               batch: int | None = None, step: int | None = None) -> Place:
+    """The user's innermost line of a stack, at this moment of the training."""
+    frame = next((f for f in reversed(frames) if f.user), None)
+    return Place(file=frame.file if frame else None, line=frame.line if frame else None,
+                 function=frame.function if frame else None, phase=phase, epoch=epoch,
+                 batch=batch, step=step)
 
 
 @dataclass(frozen=True, slots=True)

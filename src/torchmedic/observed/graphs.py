@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from torchmedic.model import Phase, Place
+from torchmedic.observed.failure import user_place
 
 if TYPE_CHECKING:
+    from torchmedic.model import Phase, Place
     from torchmedic.observed.failure import Frame, Value
 
 
@@ -67,7 +68,4 @@ class Backward:
     @property
     def place(self) -> Place:
         """The user's line that called `backward`."""
-        frame = next((f for f in reversed(self.frames) if f.user), None)
-        return Place(file=frame.file if frame else None, line=frame.line if frame else None,
-                     function=frame.function if frame else None, phase="backward",
-                     epoch=self.epoch, batch=self.batch, step=self.step)
+        return user_place(self.frames, "backward", self.epoch, self.batch, self.step)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from torchmedic.model import Phase, Place
+from torchmedic.observed.failure import user_place
 
 if TYPE_CHECKING:
     from torchmedic.observed.failure import Failure, Frame
@@ -57,10 +58,7 @@ class Mode:
     @property
     def place(self) -> Place:
         """The user's line that called the model."""
-        frame = next((f for f in reversed(self.frames) if f.user), None)
-        return Place(file=frame.file if frame else None, line=frame.line if frame else None,
-                     function=frame.function if frame else None, phase="forward",
-                     epoch=self.epoch, batch=self.batch, step=self.step)
+        return user_place(self.frames, "forward", self.epoch, self.batch, self.step)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from torchmedic.model import Place
+from torchmedic.observed.failure import user_place
 
 if TYPE_CHECKING:
+    from torchmedic.model import Place
     from torchmedic.observed.failure import Frame
 
 
@@ -50,10 +51,7 @@ class Update:
     @property
     def place(self) -> Place:
         """The user's line that made the step."""
-        frame = next((f for f in reversed(self.frames) if f.user), None)
-        return Place(file=frame.file if frame else None, line=frame.line if frame else None,
-                     function=frame.function if frame else None, phase="step",
-                     epoch=self.epoch, batch=self.batch, step=self.step - 1)
+        return user_place(self.frames, "step", self.epoch, self.batch, self.step - 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import weakref
 
-from . import looks, training, updates
+from . import looks, training, trees, updates
 from .recorder import emit
 
 MOST_NAMED = 30
@@ -35,23 +35,15 @@ def note_call(module, args, result):
 
 def note(optimizer, step):
     """What this optimizer holds and which of it has a gradient, right before its step."""
-    torch = sys.modules["torch"]
     parameters = updates.parameters_of(optimizer)
     if len(parameters) > MOST_PARAMETERS:
         return
     book.steps += 1
     for parameter in parameters:
         _put(book.held, parameter)
-    for _, parameter, _ in named(torch):
-        _note_gradient(parameter)
-    for parameter in parameters:
-        _note_gradient(parameter)
-
-
-def _note_gradient(parameter):
-    grad = updates.grad_of(parameter)
-    if grad is not None:
-        _put(book.graded, parameter)
+    for parameter in (*(p for _, p, _ in named(roots())), *parameters):
+        if updates.grad_of(parameter) is not None:
+            _put(book.graded, parameter)
 
 
 def _put(table, parameter):
@@ -61,13 +53,13 @@ def _put(table, parameter):
         table[key] = weakref.ref(parameter, lambda _: table.pop(key, None))
 
 
-def named(torch):
-    """(name, parameter, module) of the root modules that were called, each parameter once."""
+def named(models):
+    """(name, parameter, module) of the models that `roots` gives, each parameter once."""
     seen = set()
-    for prefix, module in roots():
-        for path, child in training._tree(module):
-            for name, parameter in list(vars(child).get("_parameters", {}).items()):
-                if parameter is not None and id(parameter) not in seen:
+    for prefix, module in models:
+        for path, child in trees.walk(module):
+            for name, parameter in trees.parameters(child):
+                if id(parameter) not in seen:
                     seen.add(id(parameter))
                     full = ".".join(part for part in (prefix, path, name) if part)
                     yield full, parameter, child
@@ -81,28 +73,28 @@ def roots():
         module = training.names.keep[key]() if key in training.names.keep else None
         if path == "" and module is not None and vars(module).get("_modules") is not None:
             found.append((label, module))
-    inner = {id(child) for _, module in found for path, child in training._tree(module) if path}
+    inner = {id(child) for _, module in found for path, child in trees.walk(module) if path}
     found = [(label, module) for label, module in found if id(module) not in inner]
     found = [(label, module) for label, module in found if _parameters(module)]
     return [(label if len(found) > 1 else "", module) for label, module in found]
 
 
 def _parameters(module):
-    return [p for _, child in training._tree(module)
-            for p in list(vars(child).get("_parameters", {}).values()) if p is not None]
+    return [p for _, child in trees.walk(module) for _, p in trees.parameters(child)]
 
 
 def told(step):
     """One event for the state of all parameters so far."""
-    torch = sys.modules["torch"]
     if not book.steps:
         return
+    models = roots()
     groups = {"outside": [], "idle": [], "unreached": [], "frozen": [], "trained": []}
-    own, detached = set(), []
-    for name, parameter, module in named(torch):
+    own, detached, last = set(), [], "frozen"
+    for name, parameter, module in named(models):
         own.add(id(parameter))
         group = _group(parameter)
         groups[group].append(name)
+        last = last if group == "frozen" else group
         if group == "unreached" and id(module) in book.called:
             detached.append(name)
     strangers = [ref() for key, ref in list(book.held.items()) if key not in own]
@@ -110,10 +102,9 @@ def told(step):
     emit("parameters", step=step, windows_steps=book.steps, stale=len(lost),
          stale_shapes=[list(p.shape) for p in lost[:8]], strangers=len(strangers),
          counts={name: len(items) for name, items in groups.items()},
-         alone=[type(root).__name__ for _, root in roots() if _alone(root)],
-         roots=[type(root).__name__ for _, root in roots()], detached=detached[:MOST_NAMED],
-         last=_last(groups["outside"], torch),
-         unregistered=unregistered(torch),
+         alone=[type(root).__name__ for _, root in models if _alone(root)],
+         roots=[type(root).__name__ for _, root in models], detached=detached[:MOST_NAMED],
+         last=last == "outside", unregistered=unregistered(models),
          **{name: groups[name][:MOST_NAMED] for name in ("outside", "unreached", "frozen")})
 
 
@@ -121,15 +112,6 @@ def _alone(root):
     """Gradients reach it, and nothing that steps holds any of it."""
     own = {id(parameter) for parameter in _parameters(root)}
     return not own.isdisjoint(book.graded) and own.isdisjoint(book.held)
-
-
-def _last(outside, torch):
-    """Whether the last parameters of the model, in the order of its layers, are outside."""
-    known, last = set(outside), None
-    for name, parameter, _ in named(torch):
-        if parameter.requires_grad:
-            last = name
-    return last in known
 
 
 def _group(parameter):
@@ -141,12 +123,13 @@ def _group(parameter):
     return "trained" if graded else "unreached"
 
 
-def unregistered(torch):
+def unregistered(models):
     """Modules in plain lists, tuples and dicts, and tensors to train that are no parameters."""
+    torch = sys.modules["torch"]
     found = []
-    for prefix, root in roots():
-        own = {id(child) for _, child in training._tree(root)}
-        for path, child in training._tree(root):
+    for prefix, root in models:
+        own = {id(child) for _, child in trees.walk(root)}
+        for path, child in trees.walk(root):
             if type(child).__module__.startswith("torch."):
                 continue
             for name, value in list(vars(child).items()):

@@ -52,32 +52,33 @@ def _loss(root, torch):
             "value": number, "nans": summary.get("nans")}
 
 
+def below(roots):
+    """The nodes of the graphs of these tensors, nearest first, at most MOST_NODES of them.
+
+    A list, since a node's address may serve another one once its wrapper is gone.
+    """
+    seen, found = set(), []
+    level = [root.grad_fn for root in roots]
+    while level and len(found) < MOST_NODES:
+        further = []
+        for node in level:
+            if node is not None and node not in seen:
+                seen.add(node)
+                found.append(node)
+                further.extend(child for child, _ in node.next_functions)
+        level = further
+    return found
+
+
 def _graph(roots):
     """The nodes below the roots: how many, the ways from each loss, those of an earlier step."""
-    seen, losses, leaves, oldest = set(), [], 0, None
-    level = [root.grad_fn for root in roots]
-    kept = list(level)  # a node's address may serve another one once its wrapper is gone
-    first = level[0]
-    while level and len(kept) < MOST_NODES:
-        below = []
-        for node in level:
-            if node is None or node in seen:
-                continue
-            seen.add(node)
-            kept.append(node)
-            name = node.name()
-            if name == LEAF:
-                leaves += 1
-                continue
-            if any(word in name for word in LOSS_WORDS) and len(losses) < 8:
-                losses.append(way(node))
-            if oldest is None or node._sequence_nr() < oldest._sequence_nr():
-                oldest = node
-            below.extend(child for child, _ in node.next_functions)
-        level = below
+    nodes = below(roots)
+    inner = [node for node in nodes if node.name() != LEAF]
+    losses = [n for n in inner if any(word in n.name() for word in LOSS_WORDS)]
     return {
-        "nodes": len(seen), "whole": not level, "leaves": leaves, "losses": losses,
-        "way": way(first), "older": _older(oldest),
+        "nodes": len(nodes), "whole": len(nodes) < MOST_NODES, "leaves": len(nodes) - len(inner),
+        "losses": [way(node) for node in losses[:8]], "way": way(roots[0].grad_fn),
+        "older": _older(min(inner, key=lambda node: node._sequence_nr(), default=None)),
     }
 
 

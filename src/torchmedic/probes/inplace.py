@@ -64,6 +64,23 @@ def _wrapped_call_impl(self, *args, **kwargs):
 """
 
 
+def call_around(original, constants, names):
+    """The same as a wrapper round any other `Module.__call__`, with a frame of its own."""
+    body = SOURCE[SOURCE.index("    if compiling()"):]
+    body = body.replace("self._call_impl(*args", "original(self, *args")
+    body = body.replace("        raise\n", "        excise(error)\n        raise\n")
+    source = "def __call__(self, *args, **kwargs):\n" + body
+    module = dict(names, original=original, __name__=__name__)
+    exec(compile(_filled(source, constants), __file__, "exec"), module)
+    return module["__call__"]
+
+
+def _filled(source, constants):
+    for name, number in constants.items():
+        source = source.replace(name, str(number))
+    return source
+
+
 def call_in_place(original, constants, names):
     """The function, or None where torch's own is not the one this is made for.
 
@@ -77,10 +94,7 @@ def call_in_place(original, constants, names):
     places = _call_places(code)
     if len(places) != 2:
         return None
-    source = SOURCE
-    for name, number in constants.items():
-        source = source.replace(name, str(number))
-    tree = compile(source, code.co_filename, "exec", ONLY_AST)
+    tree = compile(_filled(SOURCE, constants), code.co_filename, "exec", ONLY_AST)
     _put(tree, places[1])
     _put(tree.body[0].body[0].body[0], places[0])
     module = dict(names, __name__=original.__module__, __file__=code.co_filename)

@@ -11,8 +11,9 @@ import sys
 import time
 
 from . import compat
-from .patching import Probe, _describe
-from .recorder import emit, recorder
+from .layout import STEPS
+from .patching import Probe, describe
+from .recorder import emit, recorder, state
 
 LENGTH = 2  # optimizer steps in a window: of two optimizers that take turns both are seen
 FIRST = 3  # in the first one: what only a step leaves behind shows in the next
@@ -30,7 +31,6 @@ at_backward = []  # part(roots, options): before backward; roots: the tensors it
 before_step = []  # part(optimizer, step): step is the number of the step about to be made
 after_step = []  # part(optimizer, step)
 at_close = []  # part(step): the window's last step is over
-KINDS = (at_call, at_backward, before_step, after_step, at_close)
 
 steps_ahead = Probe("looks")
 
@@ -120,7 +120,7 @@ def backward(roots, options):
 
 def torchmedic_before_step(optimizer, args, kwargs):
     try:
-        _ask(before_step, optimizer, _steps() + 1)
+        _ask(before_step, optimizer, state.slots[STEPS] + 1)
     except Exception as error:
         steps_ahead.fail(error)
 
@@ -128,13 +128,6 @@ def torchmedic_before_step(optimizer, args, kwargs):
 def stepped(optimizer, steps):
     """After an optimizer's step, in an open window."""
     _ask(after_step, optimizer, steps)
-
-
-def _steps():
-    from .layout import STEPS
-    from .recorder import state
-
-    return state.slots[STEPS]
 
 
 def _ask(parts, *facts):
@@ -150,7 +143,7 @@ def _ask(parts, *facts):
             except Exception as error:
                 parts.remove(part)
                 emit("probe-error", probe=part.__module__.rpartition(".")[2],
-                     error=_describe(error))
+                     error=describe(error))
     finally:
         _window.busy = False
         cost = time.perf_counter_ns() - began
@@ -160,7 +153,7 @@ def _ask(parts, *facts):
 
 def _close_last():
     if open_[0]:
-        _ask(at_close, _steps())
+        _ask(at_close, state.slots[STEPS])
 
 
 recorder.at_end.append(_close_last)

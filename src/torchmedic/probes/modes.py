@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from . import frames, watch
+from . import frames, trees, watch
 from .recorder import emit, recorder
 
 MOST = 200  # kinds of calls that are told
@@ -35,20 +35,12 @@ def _parts(module):
     nn = torch.nn
     norms, drops = nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd
     facts = {"norms": 0, "norms_training": 0, "drops": 0, "drops_training": 0, "parameters": 0}
-    left, seen = [module], set()
-    while left:
-        part = left.pop()
-        if part is None or id(part) in seen:
-            continue
-        seen.add(id(part))
-        own = vars(part)
-        facts["parameters"] += sum(1 for p in own.get("_parameters", {}).values()
-                                   if p is not None and p.requires_grad)
+    for _, part in trees.walk(module):
+        facts["parameters"] += sum(1 for _, p in trees.parameters(part) if p.requires_grad)
         for base, name in ((norms, "norms"), (drops, "drops")):
             if isinstance(part, base) and (name == "norms" or part.p > 0):
                 facts[name] += 1
                 facts[name + "_training"] += bool(part.training)
-        left.extend(own.get("_modules", {}).values())
     return facts
 
 

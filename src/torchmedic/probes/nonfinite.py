@@ -11,7 +11,6 @@ import sys
 from . import coverage, frames, graphs, looks, training, values, watch
 from .recorder import emit
 
-MOST_NODES = 4000
 SAVED = ("self", "other", "mat1", "mat2", "input", "weight", "result", "result1", "target", "vec",
          "batch1", "batch2", "exponent", "tensor1", "tensor2")
 
@@ -23,11 +22,10 @@ done = [False]  # told once
 def check(root):
     """Called before each backward, with the tensor it starts from."""
     if root.is_cpu and not root.dim() and not done[0]:
-        value = root.item()
-        recent[count[0] & 15] = value
+        recent[count[0] & 15] = value = root.item()
         count[0] += 1
         if value - value != 0:
-            tell(root)
+            tell(root, value)
 
 
 def check_looked_at(roots, options):
@@ -35,7 +33,7 @@ def check_looked_at(roots, options):
     if type(roots) is torch.Tensor and roots.numel() == 1 and not roots.is_cpu and not done[0]:
         value = roots.item()
         if value - value != 0:
-            tell(roots)
+            tell(roots, value)
 
 
 def losses():
@@ -44,51 +42,33 @@ def losses():
     return [recent[i & 15] for i in range(max(0, newest - 16), newest)]
 
 
-def tell(root):
+def tell(root, value):
     """One event, for the first loss that is not finite."""
     done[0] = True
     torch = sys.modules["torch"]
     if torch._C._len_torch_dispatch_stack() or type(root) is not torch.Tensor:
         return
+    nodes = [] if graphs.hooked[0] else [n for n in graphs.below([root])
+                                         if n.name() != graphs.LEAF]
+    parameters = list(coverage.named(coverage.roots()))
     with torch.no_grad():
         emit("nonfinite", **dict(
-            watch.moment(), value=str(root.detach().float().item()), before=losses()[:-1],
-            parameters=_bad_parameters(torch), causes=_causes(root.grad_fn, torch),
-            inputs=_bad_leaves(root.grad_fn, torch), frames=frames.stack(sys._getframe(1), 40)))
+            watch.moment(), value=str(float(value)), before=losses()[:-1],
+            parameters=_bad_parameters(parameters, torch), causes=_causes(nodes, torch),
+            inputs=_bad_data(nodes, {id(p) for _, p, _ in parameters}, torch),
+            frames=frames.stack(sys._getframe(1), 40)))
 
 
-def _bad_parameters(torch):
-    bad = []
-    for name, parameter, _ in coverage.named(torch):
-        if parameter.is_floating_point() and not bool(torch.isfinite(parameter).all()):
-            bad.append(name)
-    return bad[:20]
+def _bad_parameters(parameters, torch):
+    return [name for name, p, _ in parameters
+            if p.is_floating_point() and not bool(torch.isfinite(p).all())][:20]
 
 
-def _nodes(first):
-    """From the loss down, nearest first."""
-    seen, level, found = set(), [first], []
-    while level and len(found) < MOST_NODES:
-        below = []
-        for node in level:
-            if node is not None and node not in seen:
-                seen.add(node)
-                found.append(node)
-                below.extend(child for child, _ in node.next_functions)
-        level = below
-    return found
-
-
-def _causes(first, torch):
+def _causes(nodes, torch):
     """Operations with finite inputs whose result is not finite, the earliest made first."""
-    if first is None or graphs.hooked[0]:
-        return []
     causes = []
-    for node in _nodes(first):
-        if node.name() == graphs.LEAF:
-            continue
-        held = _held(node, torch)
-        reason = _reason(node.name().partition("Backward")[0], held)
+    for node in nodes:
+        reason = _reason(node.name().partition("Backward")[0], _held(node, torch))
         if reason is not None:
             causes.append((node._sequence_nr(), dict(graphs.node_facts(node), **reason)))
     causes.sort(key=lambda cause: cause[0])
@@ -142,15 +122,12 @@ def _told(what, low, high):
     return {"what": what, "low": values._number(low), "high": values._number(high)}
 
 
-def _bad_leaves(first, torch):
-    """Inputs of the graph's first operations that are not finite and are no parameters: data."""
-    if first is None or graphs.hooked[0]:
-        return []
-    own = {id(parameter) for _, parameter, _ in coverage.named(torch)}
+def _bad_data(nodes, own, torch):
+    """Tensors from outside the graph that are not finite and are no parameters."""
     bad = []
-    for node in _nodes(first):
+    for node in nodes:
         for name in SAVED:
-            value = getattr(node, "_saved_" + name, None) if node.name() != graphs.LEAF else None
+            value = getattr(node, "_saved_" + name, None)
             if type(value) is torch.Tensor and value.is_floating_point() and (
                     value.grad_fn is None and not value.requires_grad and id(value) not in own):
                 count = int((~torch.isfinite(value)).sum())

@@ -77,7 +77,7 @@ class Probe:
             return
         self.failed = True
         try:
-            emit("probe-error", probe=self.name, error=_describe(error))
+            emit("probe-error", probe=self.name, error=describe(error))
             self.uninstall()
         except Exception:
             pass
@@ -124,14 +124,14 @@ def own_codes():
         item = left.pop()
         if type(item) is type and item.__module__.startswith(package):
             left.extend(vars(item).values())
-        code = item if type(item) is type(_describe.__code__) else getattr(item, "__code__", None)
+        code = item if type(item) is type(describe.__code__) else getattr(item, "__code__", None)
         if id(code) not in found and is_ours(getattr(code, "co_filename", "")):
             found[id(code)] = code
             left.extend(code.co_consts)
     return found.values()
 
 
-def _describe(error):
+def describe(error):
     traceback = error.__traceback__
     while traceback is not None and traceback.tb_next is not None:
         traceback = traceback.tb_next

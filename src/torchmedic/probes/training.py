@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 
-from . import compat, frames, inplace, looks, modes, sampler, watch
+from . import compat, frames, inplace, looks, modes, sampler, trees, watch
 from .layout import CALLS, FORWARD, MODULE, PHASE, SCHEDULES, STEPS
 from .patching import Probe, excise
 from .recorder import emit, state
@@ -62,6 +62,7 @@ class _Names:
 
 names = _Names()
 trail = [None] * TRAIL
+plain = [None]  # torch.Tensor, once torch is there
 calls = [0]  # a list item is the cheapest counter; the sampler copies it to the ring
 told = [None]  # the type whose shapes are kept: torch.Tensor, or None while calls come too fast
 frames.module_path["of"] = names.of
@@ -74,28 +75,13 @@ def name_module(module, outer):
         label = type(module).__name__
         names.add(module, path + "." + label if path else label, label)
     else:
-        for path, child in _tree(module):
+        for path, child in trees.walk(module):
             if id(child) not in names.index:
                 names.add(child, path, type(child).__name__)
     if names.new:
         emit("modules", modules=names.new)
         names.new = []
     return names.index.get(id(module), 0)
-
-
-def _tree(module):
-    """As `named_modules`, but calls nothing of the user's and needs no hash of a module."""
-    seen = set()
-    left = [("", module)]
-    while left:
-        path, module = left.pop()
-        if module is None or id(module) in seen:
-            continue
-        seen.add(id(module))
-        yield path, module
-        children = list(vars(module).get("_modules", {}).items())
-        for name, child in reversed(children):
-            left.append((path + "." + name if path else name, child))
 
 
 class _Budget:
@@ -140,81 +126,23 @@ def _wrap_call(torch):
             "compiling": compat.is_compiling(torch), "tracing": compat.is_tracing(torch),
         }
         constants = {"MODULE": MODULE, "PHASE": PHASE, "FORWARD": FORWARD}
-        return inplace.call_in_place(original, constants, names_used) or _around(
-            original, **names_used)
+        return (inplace.call_in_place(original, constants, names_used)
+                or inplace.call_around(original, constants, dict(names_used, excise=excise)))
 
     return make
 
 
-def _around(original, state, index, name_module, trail, calls, told, fail, seen, looking, tally,
-            new_mode, grad_on, compiling, tracing):
-    """A wrapper for a `Module.__call__` that is not torch's usual one."""
+def _noting(compiling, note, probe):
+    """Makes wrappers of functions that only pass on, and are noted before."""
 
-    def __call__(self, *args, **kwargs):
-        if compiling():
-            return original(self, *args, **kwargs)
-        try:
-            slots = state.slots
-            outer = slots[MODULE]
-            try:
-                here = index[id(self)]
-            except KeyError:
-                here = name_module(self, outer)
-            slots[MODULE] = here
-            if not outer:
-                before = slots[PHASE]
-                slots[PHASE] = FORWARD
-        except Exception as error:
-            fail(error)
-            slots = None
-        if slots is None:
-            return original(self, *args, **kwargs)  # not in the except: no context of ours
-        try:
-            result = original(self, *args, **kwargs)
-        except BaseException as error:
-            try:
-                slots[MODULE] = outer
-                seen(error)
-            except BaseException as problem:
-                fail(problem, RecursionError)
-            excise(error)
-            raise
-        try:
-            slots[MODULE] = outer
-            calls[0] = count = calls[0] + 1
-            if type(result) is told[0] and not tracing():
-                trail[count & 63] = (here, result.shape)
-            if looking[0] is not None:
-                looking[0](self, args, result)
-            if not outer:
-                slots[PHASE] = before
-                how = here, self.training, grad_on()
-                try:
-                    tally[how] += 1
-                except KeyError:
-                    new_mode(self, how)
-        except Exception as error:
-            fail(error)
-        return result
-
-    return __call__
-
-
-def _wrap_backward(compiling, tensor):
     def make(original):
-        def backward(*args, **kwargs):
+        def passing_on(*args, **kwargs):
             if compiling():
                 return original(*args, **kwargs)
             try:
-                modes.backwards[0] += 1
-                root = args[0] if args else kwargs.get("tensors")
-                if type(root) is tensor:
-                    for part in at_each_backward:
-                        part(root)
-                if looks.open_[0]:
-                    looks.backward(root, _options(args, kwargs))
+                note(args, kwargs)
             except Exception as error:
-                gradients.fail(error)
+                probe.fail(error)
             try:
                 return original(*args, **kwargs)
             except BaseException as error:
@@ -222,36 +150,33 @@ def _wrap_backward(compiling, tensor):
                 excise(error)
                 raise
 
-        return backward
+        return passing_on
 
     return make
+
+
+def _note_backward(args, kwargs):
+    modes.backwards[0] += 1
+    root = args[0] if args else kwargs.get("tensors")
+    if type(root) is plain[0]:
+        for part in at_each_backward:
+            part(root)
+    if looks.open_[0]:
+        looks.backward(root, _options(args, kwargs))
+
+
+def _note_grad(args, kwargs):
+    modes.backwards[0] += 1
+
+
+def _note_schedule(args, kwargs):
+    state.slots[SCHEDULES] += 1
 
 
 def _options(args, kwargs):
     """Of `torch.autograd.backward`; the order has been the same since 1.0."""
     names = ("tensors", "grad_tensors", "retain_graph", "create_graph")
     return dict(zip(names, args), **kwargs)
-
-
-def _wrap_grad(compiling):
-    def make(original):
-        def grad(*args, **kwargs):
-            if compiling():
-                return original(*args, **kwargs)
-            try:
-                modes.backwards[0] += 1
-            except Exception as error:
-                gradients.fail(error)
-            try:
-                return original(*args, **kwargs)
-            except BaseException as error:
-                watch.seen(error)
-                excise(error)
-                raise
-
-        return grad
-
-    return make
 
 
 def _after_step(compiling):
@@ -270,36 +195,15 @@ def _after_step(compiling):
     return torchmedic_after_step
 
 
-def _wrap_schedule(compiling):
-    def make(original):
-        def step(self, *args, **kwargs):
-            if compiling():
-                return original(self, *args, **kwargs)
-            try:
-                state.slots[SCHEDULES] += 1
-            except Exception as error:
-                schedulers.fail(error)
-            try:
-                return original(self, *args, **kwargs)
-            except BaseException as error:
-                watch.seen(error)
-                excise(error)
-                raise
-
-        return step
-
-    return make
-
-
 def install(torch):
     """Idempotent. Every probe stands alone: one that fails leaves the others."""
     compiling = compat.is_compiling(torch)
-    told[0] = budget.kind = torch.Tensor
+    plain[0] = told[0] = budget.kind = torch.Tensor
     if not modules.installed:
         modules.wrap(torch.nn.Module, "__call__", _wrap_call(torch))
     if not gradients.installed:
-        gradients.wrap(torch.autograd, "backward", _wrap_backward(compiling, torch.Tensor))
-        gradients.wrap(torch.autograd, "grad", _wrap_grad(compiling))
+        gradients.wrap(torch.autograd, "backward", _noting(compiling, _note_backward, gradients))
+        gradients.wrap(torch.autograd, "grad", _noting(compiling, _note_grad, gradients))
     hook = compat.after_step_hook(torch)
     if hook is not None and not optimizers.installed:
         optimizers.on_uninstall(hook(_after_step(compiling)).remove)
@@ -307,7 +211,7 @@ def install(torch):
         optimizers.on_uninstall(looks.stop)
     base = compat.scheduler_class(torch)
     if base is not None and not schedulers.installed:
-        schedulers.wrap(base, "step", _wrap_schedule(compiling))
+        schedulers.wrap(base, "step", _noting(compiling, _note_schedule, schedulers))
 
 
 def uninstall():
