@@ -72,101 +72,86 @@ def names() -> dict[str, str]:
 
 @dataclass(slots=True)
 class Reader:
-    """A rule that reads source, not imported before it is asked for. words: one of them must be
-    in the file for the rule to have anything to say; empty: it may always."""
+    """A rule's file, whose rule is not imported before it is asked for.
+
+    text: of the file; empty where it can't be read as one, and then nothing is ruled out.
+    """
 
     name: str
     module: str
-    words: tuple[str, ...]
-    _rule: Rule | None = None
+    text: str
+    _words: dict[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
+    _kinds: dict[str, bool] = field(default_factory=dict, repr=False)
 
-    def rule(self) -> Rule | None:
-        """The rule; None when its file is broken (`catalogue` says which are)."""
-        if self._rule is None:
-            try:
-                found = getattr(importlib.import_module(self.module), "RULE", None)
-            except Exception:
-                return None
-            self._rule = found if isinstance(found, Rule) and found.in_source else None
-        return self._rule
+    def may_read(self, *kinds: str) -> bool:
+        """Whether the rule reads one of these kinds of observation, such as `source`."""
+        for kind in kinds:
+            if kind not in self._kinds:
+                self._kinds[kind] = not self.text or f"in_{kind}=" in self.text
+        return any(self._kinds[kind] for kind in kinds)
+
+    def may_speak(self, constant: str, lower: str) -> bool:
+        """Whether one of the words of the file's constant is in a text of lower case.
+
+        A file without that constant may always have something to say.
+        """
+        if constant not in self._words:
+            start = self.text.find(f"\n{constant} = (")
+            self._words[constant] = () if start < 0 else tuple(
+                self.text[start:self.text.index(")\n", start)].split('"')[1::2])
+        words = self._words[constant]
+        return not words or any(word in lower for word in words)
+
+    def rule(self, *kinds: str) -> Rule | None:
+        """The rule if it reads one of the kinds; None also when its file is broken (`catalogue`
+        says which are)."""
+        try:
+            rule = getattr(importlib.import_module(self.module), "RULE", None)
+        except Exception:
+            return None
+        reads = isinstance(rule, Rule) and any(getattr(rule, f"in_{kind}") for kind in kinds)
+        return rule if reads else None
 
 
 @lru_cache
 def readers() -> tuple[Reader, ...]:
-    """Our rules that read source, by their files' texts."""
+    """The files of our rules."""
     found = []
     for family, name in _modules(importlib.import_module(HOME)):
         bare = name.rpartition(".")[2]
         path = Path(__file__).parent / "rules" / family / f"{bare}.py"
-        text = path.read_text(encoding="utf-8") if path.is_file() else "in_source="
-        if "in_source=" in text:
-            words = _words(text, "\nSOURCE_WORDS = (")
-            found.append(Reader(bare.replace("_", "-"), name, words))
+        text = path.read_text(encoding="utf-8") if path.is_file() else ""
+        found.append(Reader(bare.replace("_", "-"), name, text))
     return tuple(found)
 
 
 def for_source(text: str, chosen: frozenset[str] | None = None) -> Iterator[Rule]:
     """Those that may have something to say of a file with this text.
 
-    chosen: names of the rules that are wanted; None for all.
+    chosen: names of the rules that are wanted; None for all. A file that names `SOURCE_WORDS`
+    speaks only where one of them is in the text, in any case.
     """
     lower = text.lower()
     for reader in readers():
-        if (chosen is None or reader.name in chosen) and (
-                not reader.words or any(word in lower for word in reader.words)):
-            rule = reader.rule()
+        if (chosen is None or reader.name in chosen) and reader.may_read("source") and (
+                reader.may_speak("SOURCE_WORDS", lower)):
+            rule = reader.rule("source")
             if rule is not None:
                 yield rule
 
 
 def for_log(text: str) -> tuple[Rule, ...]:
-    """Our rules that read logs and may have something to say of this one.
-
-    A file that names `WORDS` speaks only where one of them is in the text, in any case; it is
-    not imported otherwise.
-    """
-    found: list[Rule] = []
+    """Our rules that read logs and may have something to say of this one, by their `WORDS`."""
     lower = text.lower()
-    for family, name in _modules(importlib.import_module(HOME)):
-        path = Path(__file__).parent / "rules" / family / f"{name.rpartition('.')[2]}.py"
-        try:
-            if path.is_file() and not _may_speak(path.read_text(encoding="utf-8"), lower):
-                continue
-            rule = getattr(importlib.import_module(name), "RULE", None)
-        except Exception:  # `catalogue` says which rule files are broken
-            continue
-        if isinstance(rule, Rule) and (rule.in_log or rule.in_failure):
-            found.append(rule)
-    return tuple(found)
+    found = (reader.rule("log", "failure") for reader in readers()
+             if reader.may_read("log", "failure") and reader.may_speak("WORDS", lower))
+    return tuple(rule for rule in found if rule is not None)
 
 
 def for_data() -> tuple[Rule, ...]:
     """Our rules that read checkpoints; no other is imported."""
-    found = []
-    for family, name in _modules(importlib.import_module(HOME)):
-        path = Path(__file__).parent / "rules" / family / f"{name.rpartition('.')[2]}.py"
-        if not path.is_file() or "in_data=" in path.read_text(encoding="utf-8"):
-            try:
-                rule = getattr(importlib.import_module(name), "RULE", None)
-            except Exception:  # `catalogue` says which rule files are broken
-                continue
-            if isinstance(rule, Rule) and rule.in_data is not None:
-                found.append(rule)
-    return tuple(found)
-
-
-def _may_speak(source: str, lower: str) -> bool:
-    if "in_log=" not in source and "in_failure=" not in source:
-        return False
-    words = _words(source, "\nWORDS = (")
-    return not words or any(word in lower for word in words)
-
-
-def _words(source: str, head: str) -> tuple[str, ...]:
-    """The texts of a constant of a rule's file."""
-    start = source.find(head)
-    return () if start < 0 else tuple(
-        source[start + len(head):source.index(")\n", start)].split('"')[1::2])
+    found = (reader.rule("data") for reader in readers() if reader.may_read("data"))
+    return tuple(rule for rule in found if rule is not None)
 
 
 def find(name: str, *more: str) -> Entry | None:

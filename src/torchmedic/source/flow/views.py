@@ -79,13 +79,10 @@ def transposed(shape: Shape | None, args: Sequence[Value]) -> Shape | None:
 
 def joined(parts: Value | None, axis: int | None) -> Shape | None:
     """`torch.cat(parts, axis)`; what does not fit is not known."""
-    shapes = _parts(parts)
-    if shapes is None or axis is None or len({len(s) for s in shapes}) != 1:
+    shapes = _joinable(parts, axis)
+    if shapes is None or axis is None:
         return None
-    first = shapes[0]
-    if not -len(first) <= axis < len(first):
-        return None
-    axis %= len(first)
+    axis %= len(shapes[0])
     made: list[int | None] = []
     for at, sizes in enumerate(zip(*shapes, strict=True)):
         if at == axis:
@@ -117,14 +114,20 @@ def _parts(parts: Value | None) -> list[Shape] | None:
     return whole if whole and len(whole) == len(found) else None
 
 
-def clashing(parts: Value | None, axis: int | None) -> tuple[int, Shape, Shape] | None:
-    """(axis, one shape, another) of parts that can't be joined."""
+def _joinable(parts: Value | None, axis: int | None) -> list[Shape] | None:
+    """The shapes of parts that all have as many axes, and this one among them."""
     shapes = _parts(parts)
     if shapes is None or axis is None or len({len(s) for s in shapes}) != 1:
         return None
-    first = shapes[0]
-    if not -len(first) <= axis < len(first):
+    return shapes if -len(shapes[0]) <= axis < len(shapes[0]) else None
+
+
+def clashing(parts: Value | None, axis: int | None) -> tuple[int, Shape, Shape] | None:
+    """(axis, one shape, another) of parts that can't be joined."""
+    shapes = _joinable(parts, axis)
+    if shapes is None or axis is None:
         return None
+    first = shapes[0]
     for other in shapes[1:]:
         for at, (one, two) in enumerate(zip(first, other, strict=True)):
             if at != axis % len(first) and one is not None and two is not None and one != two:
