@@ -118,8 +118,8 @@ def _frames(process: Process) -> Iterator[Frame]:
     yield from process.stack
     for iteration in process.iterations:
         yield from (*iteration.started, *iteration.left)
-    for call in process.exits:
-        yield from call.frames
+    for seen in (*process.exits, *process.backwards, *process.updates):
+        yield from seen.frames
 
 
 def _modest(rule: Rule, look: Look) -> Iterator[Problem]:
