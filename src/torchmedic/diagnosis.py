@@ -118,8 +118,10 @@ def _frames(process: Process) -> Iterator[Frame]:
     yield from process.stack
     for iteration in process.iterations:
         yield from (*iteration.started, *iteration.left)
-    for seen in (*process.exits, *process.backwards, *process.updates):
-        yield from seen.frames
+    for stack in (*(call.frames for call in process.exits),
+                  *(backward.frames for backward in process.backwards),
+                  *(update.frames for update in process.updates)):
+        yield from stack
 
 
 def _modest(rule: Rule, look: Look) -> Iterator[Problem]:
