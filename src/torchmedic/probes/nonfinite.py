@@ -1,27 +1,41 @@
 """The first loss that is not finite: which operation of its graph made it so.
 
-A loss on the CPU is read at each backward (a quarter of a microsecond); one on a device only in
-the steps that are looked at, since reading it makes the device wait.
+A loss on the CPU is read at each backward, unless that cost more than SHARE of the time: then,
+after the first ALWAYS, at every eighth. One on a device is read only in the steps that are looked
+at, since reading it makes the device wait.
 """
 
 from __future__ import annotations
 
 import sys
 
-from . import coverage, frames, graphs, looks, training, values, watch
+from . import coverage, frames, graphs, looks, modes, sampler, training, values, watch
 from .recorder import emit
 
 SAVED = ("self", "other", "mat1", "mat2", "input", "weight", "result", "result1", "target", "vec",
          "batch1", "batch2", "exponent", "tensor1", "tensor2")
 
+ALWAYS = 2000  # backward passes: where most losses that are not finite come up
+READ_COST = 7e-6  # seconds to read a loss, measured in a loop of small steps
+SHARE = 0.005
+
 recent = [None] * 16  # losses on the CPU, the newest at count % 16
 count = [0]
+before = [0]  # backward passes at the sampler's turn before
+left_out = [0]  # a loss is read where the number of its pass & left_out is 0
 done = [False]  # told once
+
+
+def _turn(seconds):
+    passes = modes.backwards[0]
+    many, before[0] = passes - before[0], passes
+    fast = many * READ_COST > SHARE * seconds
+    left_out[0] = 7 if fast and passes > ALWAYS else 0
 
 
 def check(root):
     """Called before each backward, with the tensor it starts from."""
-    if root.is_cpu and not root.dim() and not done[0]:
+    if not modes.backwards[0] & left_out[0] and root.is_cpu and not root.dim() and not done[0]:
         recent[count[0] & 15] = value = root.item()
         count[0] += 1
         if value - value != 0:
@@ -139,5 +153,6 @@ def _bad_data(nodes, own, torch):
     return bad
 
 
+sampler.at_turns.append(_turn)
 looks.at_backward.append(check_looked_at)
 training.at_each_backward.append(check)
